@@ -1,0 +1,448 @@
+"""The C compiler: find it, know it, call it, explain its failures.
+
+One probe per process and compiler answers everything that decides how kernels are built: the
+version, whether ``-march=native`` is accepted and whether an OpenMP program compiles, links *and
+loads*. The answers make up :attr:`Toolchain.identity`, the part of a cache key that the tool chain
+owns.
+
+Flags, and why:
+
+* ``-O3 -std=gnu11``: vector extensions and statement expressions are GNU C.
+* ``-ffp-contract=off``: ``a * b + c`` rounds twice, as NumPy does; the matrix micro-kernel asks
+  for fused operations by itself.
+* ``-fno-math-errno -fno-trapping-math``: ``sqrt`` and selects vectorise; results do not change.
+* ``-fwrapv``: signed overflow wraps, as the language says, so generated code needs no casts.
+* ``-fno-strict-aliasing``: scratch memory is one byte array that holds many types in turn.
+* never ``-ffast-math`` or one of its parts: at the link it would switch the whole process to
+  flush-to-zero, and in the code it would break infinities used as masks.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tilec_c.cpu import CpuInfo, Isa, host_cpu
+
+if TYPE_CHECKING:
+    from tilec.diagnostics import NativeCompileError
+
+BASE_FLAGS: tuple[str, ...] = (
+    "-std=gnu11", "-fPIC", "-fvisibility=hidden", "-fwrapv", "-fno-strict-aliasing",
+    "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
+)  # fmt: skip
+LIBRARIES: tuple[str, ...] = ("-lm",)
+DEFAULT_TIMEOUT = 120.0
+
+# Generated code must round like NumPy, and a library linked with these sets flush-to-zero.
+_FORBIDDEN = re.compile(
+    r"-Ofast|-ffast-math|-funsafe-math-optimizations|-ffinite-math-only|-fassociative-math|"
+    r"-freciprocal-math|-mdaz-ftz|-fno-signed-zeros"
+)
+_PROBE = """\
+int tilec_probe(void) {
+  int n = 0;
+#pragma omp parallel for reduction(+ : n)
+  for (int i = 0; i < 8; ++i) n += i;
+  return n;
+}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """One usable C compiler and what it can do on this machine.
+
+    Attributes:
+        argv: How to call it (``("/usr/bin/gcc",)``, or several words for ``python -m ziglang cc``).
+        version: First line of its version report.
+        family: ``"gcc"``, ``"clang"`` or ``"other"``.
+        native: Whether ``-march=native`` is accepted (and used).
+        openmp: Whether an OpenMP program compiled, linked and loaded.
+        cpu: The processor code is generated for.
+        binary: Size and modification time of the compiler's executable.
+    """
+
+    argv: tuple[str, ...]
+    version: str
+    family: str
+    native: bool
+    openmp: bool
+    cpu: CpuInfo
+    binary: str
+
+    @property
+    def isa(self) -> Isa:
+        """The vector unit that generated code may assume."""
+        return self.cpu.isa if self.native else self.cpu.baseline_isa
+
+    def flags(self, optimize: int = 3) -> tuple[str, ...]:
+        """Flags that compile one C file at the given optimisation level."""
+        native = ("-march=native",) if self.native else ()
+        openmp = ("-fopenmp",) if self.openmp else ()
+        return (f"-O{optimize}", *BASE_FLAGS, *native, *openmp)
+
+    @property
+    def identity(self) -> str:
+        """Cache-key text: differs whenever the same C source may become different code."""
+        cpu = self.cpu.identity if self.native else self.cpu.machine
+        text = "\n".join((*self.argv, self.version, self.binary, *self.flags(), *LIBRARIES, cpu))
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        return f"{self.family} {self.version} [{cpu}] {digest}"
+
+    def describe(self) -> dict[str, str]:
+        """Human-readable facts, for ``tilec doctor`` and for reports."""
+        return {
+            "compiler": " ".join(self.argv),
+            "version": self.version,
+            "architecture": "native" if self.native else f"baseline {self.cpu.machine}",
+            "processor": self.cpu.model,
+            "vector unit": f"{self.isa.name}, {self.isa.vector_bytes * 8} bits",
+            "openmp": "yes" if self.openmp else "no (kernels run on one thread)",
+            "flags": " ".join(self.flags()),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One C file of a program: its text and how hard to optimise it (0 to 3)."""
+
+    name: str
+    source: str
+    optimize: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CompileResult:
+    """A built library: where it is, the compiler's warnings, what was run, and how long it took."""
+
+    path: Path
+    log: str
+    commands: tuple[tuple[str, ...], ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CompilerMessage:
+    """One diagnostic line of a compiler, located as its ``#line`` directives say."""
+
+    file: str
+    line: int
+    column: int
+    severity: str
+    text: str
+
+
+def find_toolchain(cc: str | None = None) -> Toolchain:
+    """The C compiler to use.
+
+    Args:
+        cc: A compiler command (a path, a name on ``PATH``, or a command with arguments). Default:
+            the option ``cc`` (``$CC``); then ``cc``, ``gcc``, ``clang``, ``python -m ziglang cc``.
+
+    Raises:
+        ToolchainError: No compiler works; the message says what was tried and why each failed.
+    """
+    return _find(cc if cc is not None else _configured_cc(), host_cpu())
+
+
+def compile_shared(
+    units: str | Unit | Sequence[Unit],
+    output: Path | None = None,
+    *,
+    name: str = "kernel",
+    toolchain: Toolchain | None = None,
+    extra_flags: Sequence[str] = (),
+    timeout: float = DEFAULT_TIMEOUT,
+) -> CompileResult:
+    """Compile C text into a shared library.
+
+    Several units are compiled at the same time and linked together. The library appears at
+    ``output`` in one step (rename), so no reader ever sees half a file.
+
+    Args:
+        units: C text, or one or more :class:`Unit`.
+        output: Where the library goes. Default: a private directory, removed when Python exits.
+        name: File stem for plain text and for the default output.
+        toolchain: Default: :func:`find_toolchain`.
+        extra_flags: More compiler flags; those that change floating-point meaning are refused.
+        timeout: Seconds before the compiler is stopped.
+
+    Raises:
+        NativeCompileError: The compiler rejected the source, crashed or ran out of time.
+        ToolchainError: No compiler, a refused flag, or the output cannot be written.
+    """
+    from tilec.diagnostics import ToolchainError  # noqa: PLC0415 - keeps this import light
+
+    tool = toolchain or find_toolchain()
+    refused = [flag for flag in extra_flags if _FORBIDDEN.fullmatch(flag)]
+    if refused:
+        raise ToolchainError(
+            f"the compiler flag {refused[0]} is refused: it changes what floating-point code means",
+            hint="kernels must agree with NumPy; remove the flag",
+        )
+    if isinstance(units, str):
+        units = Unit(name, units)
+    parts = (units,) if isinstance(units, Unit) else tuple(units)
+    target = output if output is not None else _private_directory() / f"{name}-{time.time_ns()}.so"
+    started = time.perf_counter()
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # Beside the output, so that the final rename stays inside one file system.
+        with tempfile.TemporaryDirectory(prefix=".tilec-cc-", dir=target.parent) as text:
+            work = Path(text)
+            built, log, commands = _build(tool, parts, work, tuple(extra_flags), timeout)
+            built.replace(target)
+    except OSError as error:
+        raise ToolchainError(f"cannot build a library at {target}: {error}") from error
+    return CompileResult(target, log, commands, time.perf_counter() - started)
+
+
+def parse_messages(stderr: str) -> list[CompilerMessage]:
+    """The located diagnostics in a compiler's output, in order."""
+    pattern = re.compile(
+        r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:(?P<col>\d+):)?\s*"
+        r"(?P<severity>fatal error|error|warning|note):\s*(?P<text>.*)$",
+        re.MULTILINE,
+    )
+    return [
+        CompilerMessage(m["file"], int(m["line"]), int(m["col"] or 1), m["severity"], m["text"])
+        for m in pattern.finditer(stderr)
+    ]
+
+
+# --- finding -------------------------------------------------------------------------------------
+
+
+def _configured_cc() -> str | None:
+    from tilec.options import options  # noqa: PLC0415 - keeps this import light
+
+    value = options.cc
+    return str(value) if value else None
+
+
+def _candidates(cc: str | None) -> Iterator[tuple[str, ...]]:
+    import shlex  # noqa: PLC0415 - once per process
+
+    if cc:
+        yield (cc,) if shutil.which(cc) else tuple(shlex.split(cc))
+        return  # a compiler asked for by name is used or reported, never silently replaced
+    for command in ("cc", "gcc", "clang"):
+        yield (command,)
+    yield (sys.executable, "-m", "ziglang", "cc")
+
+
+@functools.cache
+def _find(cc: str | None, cpu: CpuInfo) -> Toolchain:
+    from tilec.diagnostics import ToolchainError  # noqa: PLC0415 - keeps this import light
+
+    tried: list[str] = []
+    for argv in _candidates(cc):
+        try:
+            return _probe(argv, cpu)
+        except _Unusable as reason:
+            tried.append(f"{' '.join(argv)}: {reason}")
+    asked = f"the C compiler {cc!r} does not work" if cc else "no working C compiler was found"
+    raise ToolchainError(
+        asked,
+        notes=tuple(tried),
+        hint="install gcc or clang, or `pip install ziglang`, or set CC to a compiler",
+    )
+
+
+class _Unusable(Exception):
+    """Why one candidate compiler cannot be used."""
+
+
+def _probe(argv: tuple[str, ...], cpu: CpuInfo) -> Toolchain:
+    path = shutil.which(argv[0])
+    if path is None:
+        raise _Unusable("not found")
+    argv = (path, *argv[1:])
+    try:
+        code, out, err = _run((*argv, "--version"), Path.cwd(), 60.0)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _Unusable(str(error)) from error
+    if code != 0:
+        raise _Unusable(_last_line(err) or f"--version failed with status {code}")
+    version = (out.strip() or err.strip()).partition("\n")[0]
+    lower = (out + err).lower()
+    if "clang" in lower or "ziglang" in argv:
+        family = "clang"
+    elif "gcc" in lower or "free software foundation" in lower:
+        family = "gcc"
+    else:
+        family = "other"
+    try:
+        stat = Path(path).stat()
+        binary = f"{stat.st_size}-{stat.st_mtime_ns}"
+    except OSError:
+        binary = ""
+    tool = Toolchain(argv, version, family, native=True, openmp=True, cpu=cpu, binary=binary)
+    # Mostly the first one passes; each later one gives up what is most likely missing.
+    reason = ""
+    for native, openmp in ((True, True), (True, False), (False, True), (False, False)):
+        reason = _try_build(replace(tool, native=native, openmp=openmp))
+        if not reason:
+            return replace(tool, native=native, openmp=openmp)
+    raise _Unusable(reason)
+
+
+def _try_build(tool: Toolchain) -> str:
+    """Compile, link, load and call the probe program; the reason when that fails."""
+    import ctypes  # noqa: PLC0415 - once per process
+
+    with tempfile.TemporaryDirectory(prefix="tilec-probe-") as text:
+        work = Path(text)
+        (work / "probe.c").write_text(_PROBE, encoding="ascii")
+        flags = tuple(f for f in tool.flags(1) if f != "-fvisibility=hidden")
+        command = (*tool.argv, *flags, "-shared", "-o", "probe.so", "probe.c", *LIBRARIES)
+        try:
+            code, _, err = _run(command, work, 120.0)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
+        if code != 0:
+            return _last_line(err) or f"failed with status {code}"
+        try:
+            probe = ctypes.CDLL(str(work / "probe.so")).tilec_probe
+        except (OSError, AttributeError) as error:
+            return str(error)
+        # Runs the first parallel region too: a runtime that loads but cannot start is no use.
+        return "" if probe() == 28 else "the probe program computed a wrong result"
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    errors = [line for line in lines if "error" in line]
+    return (errors or lines or [""])[-1].strip()
+
+
+# --- building ------------------------------------------------------------------------------------
+
+
+def _build(
+    tool: Toolchain, units: Sequence[Unit], work: Path, extra: tuple[str, ...], timeout: float
+) -> tuple[Path, str, tuple[tuple[str, ...], ...]]:
+    # -fopenmp at the link chooses the runtime library; optimisation flags do not belong there.
+    link = ("-shared", *(("-fopenmp",) if tool.openmp else ()))
+    for unit in units:
+        (work / f"{unit.name}.c").write_text(unit.source, encoding="utf-8")
+    if len(units) == 1:
+        unit = units[0]
+        command = (
+            *tool.argv, *tool.flags(unit.optimize), *extra, *link,
+            "-o", "out.so", f"{unit.name}.c", *LIBRARIES,
+        )  # fmt: skip
+        return work / "out.so", _checked([command], work, timeout), (command,)
+    compiles = [
+        (*tool.argv, *tool.flags(u.optimize), *extra, "-c", "-o", f"{u.name}.o", f"{u.name}.c")
+        for u in units
+    ]
+    log = _checked(compiles, work, timeout)
+    objects = [f"{unit.name}.o" for unit in units]
+    command = (*tool.argv, *link, "-o", "out.so", *objects, *LIBRARIES)
+    log += _checked([command], work, timeout)
+    return work / "out.so", log, (*compiles, command)
+
+
+def _checked(commands: Sequence[tuple[str, ...]], work: Path, timeout: float) -> str:
+    """Run commands side by side; their joined stderr, or the first failure as an error."""
+    from tilec.diagnostics import NativeCompileError  # noqa: PLC0415 - keeps this import light
+
+    deadline = time.monotonic() + timeout
+    running = [_start(command, work) for command in commands]
+    results: list[tuple[int, str]] = []
+    try:
+        for process in running:
+            left = max(0.0, deadline - time.monotonic())
+            _, err = process.communicate(timeout=left)
+            results.append((process.returncode, err))
+    except subprocess.TimeoutExpired as error:
+        raise NativeCompileError(
+            f"the C compiler did not finish within {timeout:g} s",
+            notes=(f"command: {' '.join(commands[0])}",),
+        ) from error
+    finally:
+        for process in running:
+            _stop(process)
+    for command, (code, err) in zip(commands, results, strict=True):
+        if code != 0:
+            raise _compile_error(command, code, err)
+    return "".join(err for _, err in results)
+
+
+def _compile_error(command: tuple[str, ...], code: int, stderr: str) -> NativeCompileError:
+    from tilec.diagnostics import NativeCompileError, Span  # noqa: PLC0415 - as above
+
+    messages = parse_messages(stderr)
+    errors = [m for m in messages if "error" in m.severity]
+    # A position in Python source came through #line; one in the generated C has no user line.
+    first = next((m for m in errors if m.file.endswith(".py")), errors[0] if errors else None)
+    span = None
+    if first is not None and first.file.endswith(".py"):
+        span = Span(first.file, first.line, 1, first.line, 1)
+    if code < 0:
+        what = f"the C compiler was stopped by signal {-code}"
+    elif first is not None:
+        what = f"the C compiler rejected the generated code: {first.text}"
+    else:
+        what = f"the C compiler failed with status {code}: {_last_line(stderr)}"
+    shown = stderr.strip().splitlines()
+    if len(shown) > 40:
+        shown = [*shown[:40], f"... {len(shown) - 40} more lines"]
+    return NativeCompileError(what, span=span, notes=(f"command: {' '.join(command)}", *shown))
+
+
+def _start(command: tuple[str, ...], work: Path) -> subprocess.Popen[str]:
+    # Messages are parsed, so they must come in English whatever the user's language is.
+    prefix = ("/usr/bin/env", "LC_ALL=C") if Path("/usr/bin/env").exists() else ()
+    return subprocess.Popen(
+        (*prefix, *command),
+        cwd=work,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,  # so that a timeout stops the compiler's children too
+    )
+
+
+def _run(command: tuple[str, ...], work: Path, timeout: float) -> tuple[int, str, str]:
+    process = _start(command, work)
+    try:
+        out, err = process.communicate(timeout=timeout)
+    finally:
+        _stop(process)
+    return process.returncode, out, err
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    if process.poll() is not None:
+        return
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (AttributeError, OSError):
+        process.kill()
+    process.communicate()
+
+
+@functools.cache
+def _private_directory() -> Path:
+    import atexit  # noqa: PLC0415 - only when a library has no home of its own
+
+    path = Path(tempfile.mkdtemp(prefix="tilec-"))
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path
