@@ -1,0 +1,55 @@
+"""Scalar intrinsics: names that `Call` may carry, with arity and kind.
+
+An open set: a backend adds its own (`Intrinsic` in its manifest) beside their meaning and printing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Intrinsic(NamedTuple):
+    """What a pass must know about an intrinsic.
+
+    Attributes:
+        name: as in `Call.name`.
+        arity: number of arguments, or -1 for any.
+        kind: "float" (computed in a float type; integers are converted to float32), "same"
+            (result has the argument type), "bool" (predicate) or "effect" (has side effects).
+        pure: whether two calls with equal arguments may be merged or moved.
+    """
+
+    name: str
+    arity: int
+    kind: str
+    pure: bool = True
+
+
+_FLOAT1 = (
+    "exp", "exp2", "exp10", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan",
+    "sinh", "cosh", "tanh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "erf", "sigmoid",
+)  # fmt: skip
+_ROUND = ("floor", "ceil", "trunc", "nearbyint", "round")
+
+INTRINSICS: dict[str, Intrinsic] = {
+    i.name: i
+    for i in (
+        *(Intrinsic(name, 1, "float") for name in _FLOAT1),
+        *(Intrinsic(name, 1, "same") for name in (*_ROUND, "abs")),
+        *(Intrinsic(name, 2, "float") for name in ("atan2", "hypot", "copysign", "fmod")),
+        Intrinsic("fma", 3, "float"),
+        Intrinsic("clamp", 3, "same"),
+        *(Intrinsic(name, 1, "bool") for name in ("isnan", "isinf", "isfinite")),
+        Intrinsic("reinterpret", 1, "bits"),
+        Intrinsic("atomic_add", -1, "effect", pure=False),
+        Intrinsic("atomic_max", -1, "effect", pure=False),
+        Intrinsic("atomic_min", -1, "effect", pure=False),
+        Intrinsic("sync", 0, "effect", pure=False),
+    )
+}
+
+
+def is_pure(name: str) -> bool:
+    """Whether calls of `name` have no effect (unknown names count as effectful)."""
+    known = INTRINSICS.get(name)
+    return known is not None and known.pure

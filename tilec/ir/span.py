@@ -1,0 +1,50 @@
+"""Source positions of staged operations, taken from the calling Python frame."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import CodeType, FrameType
+
+from tilec.diagnostics import NO_SPAN, Span
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_INTERNAL: dict[CodeType, bool] = {}
+_POSITIONS: dict[CodeType, list[tuple[int | None, int | None, int | None, int | None]]] = {}
+
+
+def _is_internal(code: CodeType) -> bool:
+    """Whether `code` belongs to the compiler itself rather than to user source."""
+    known = _INTERNAL.get(code)
+    if known is None:
+        known = code.co_filename.startswith(_PACKAGE) or code.co_filename.startswith("<__tilec")
+        known = known or code.co_filename.endswith(("contextlib.py", "functools.py"))
+        _INTERNAL[code] = known
+    return known
+
+
+def frame_span(frame: FrameType) -> Span:
+    """The span of the instruction that `frame` is executing."""
+    code = frame.f_code
+    table = _POSITIONS.get(code)
+    if table is None:
+        table = _POSITIONS[code] = list(code.co_positions())
+    index = frame.f_lasti // 2
+    line, end_line, col, end_col = table[index] if 0 <= index < len(table) else (None,) * 4
+    if line is None:
+        line = frame.f_lineno or 0
+    return Span(
+        code.co_filename,
+        line,
+        (col or 0) + 1,
+        end_line or line,
+        (end_col if end_col is not None else (col or 0)) + 1,
+    )
+
+
+def caller_span() -> Span:
+    """The span of the innermost frame outside the compiler (`NO_SPAN` if there is none)."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _is_internal(frame.f_code):
+        frame = frame.f_back
+    return NO_SPAN if frame is None else frame_span(frame)
