@@ -53,7 +53,8 @@ def serial(var: ir.Var, extent: Any, body: ir.Stmt, span: Any) -> ir.Stmt:
 def at(region: ir.BufferRegion, offsets: tuple[Any, ...]) -> tuple[ir.Expr, ...]:
     """Indices of the element of `region` at `offsets` (one per dimension of the buffer)."""
     return tuple(
-        ir.as_expr(ir.fold_int(low + off)) for low, off in zip(region.mins, offsets, strict=True)
+        ir.as_expr(off if ir.const_value(low) == 0 else ir.fold_int(low + off))
+        for low, off in zip(region.mins, offsets, strict=True)
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tilec import ir
 from tilec.diagnostics import DTypeError, GemmShapeError, ShapeError
-from tilec.ops.base import TileOp, is_one, load, loop_vars, parallel, serial, store
+from tilec.ops.base import TileOp, is_one, load, loop_vars, parallel, same_extent, serial, store
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,7 +70,7 @@ class Gemm(TileOp):
             ("K", k_a, k_b, "A", "B"),
             ("N", n_b, n_c, "B", "C"),
         ):
-            if ir.difference(x, y) != 0 if not isinstance(ir.difference(x, y), ir.Expr) else True:
+            if same_extent(x, y) is False:
                 raise GemmShapeError(
                     f"T.gemm {what} shape check failed: {what}_{ax} = {x}, {what}_{ay} = {y}",
                     span=span,
