@@ -28,8 +28,9 @@ from tilec.ir.expr import (
     Unary,
     UnOp,
     Var,
+    as_expr,
 )
-from tilec.ir.linear import difference
+from tilec.ir.linear import fold_int
 from tilec.ir.node import Node
 
 
@@ -222,11 +223,11 @@ class Printer:
                 parts.append(start)
             else:
                 any_slice = True
-                stop = self.expr(low + size) if difference(low, 0) != 0 else self._index(size)
+                stop = self._index(as_expr(fold_int(low + size)))
                 parts.append(f"{start}:{stop}")
         if not any_slice and parts:
             low = node.mins[-1]
-            parts[-1] = f"{self._index(low)}:{self.expr(low + 1)}"
+            parts[-1] = f"{self._index(low)}:{self._index(as_expr(fold_int(low + 1)))}"
         return f"{self.name(node.buffer)}[{', '.join(parts)}]"
 
     def _operand(self, value: Any) -> str:
@@ -370,7 +371,9 @@ class Printer:
             while len(count) > 1 and count[-1] == 1:
                 count.pop()
             args.append(f"threads={count[0] if len(count) == 1 else count!r}")
-        args += [f"{k}={self._operand(v)}" for k, v in node.annotations.items()]
+        notes = dict(node.annotations)
+        swizzle, layouts = notes.pop("swizzle", None), notes.pop("layouts", None)
+        args += [f"{k}={self._operand(v)}" for k, v in notes.items()]
         names = [self.name(v) for v in node.grid_vars]
         target = names[0] if len(names) == 1 else f"({', '.join(names)})"
         self.line(f"with T.Kernel({', '.join(args)}) as {target}:")
@@ -380,7 +383,12 @@ class Printer:
             if id(var) in used:
                 self.line(f"{self.name(var)} = T.get_thread_binding({axis})")
         mark = len(self.lines)
+        if swizzle is not None:
+            self.line(f"T.use_swizzle({swizzle[0]}, {swizzle[1]!r})")
         self.stmt(node.body)
+        if layouts is not None:
+            pairs = ", ".join(f"{self.name(b)}: {self._operand(x)}" for b, x in layouts)
+            self.line(f"T.annotate_layout({{{pairs}}})")
         if len(self.lines) == mark:
             self.line("pass")
         self._indent -= 1
