@@ -1,0 +1,188 @@
+"""What a backend is made of besides its pipeline: code generators, execution backends, runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from tilec.backend.artifact import (
+        CompiledArtifact,
+        DeviceProgram,
+        HostProgram,
+        KernelParam,
+        LaunchInfo,
+    )
+    from tilec.backend.context import BackendContext
+    from tilec.backend.target import Target
+    from tilec.ir import Module
+
+_EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class DeviceCodegen:
+    """Turns the device module into a program.
+
+    Attributes:
+        name: for messages and listings.
+        emit: ``(device_mod, context) -> DeviceProgram`` with source; must not call a compiler.
+        compile: ``(program, context) -> DeviceProgram`` with a binary; None where an execution
+            backend compiles.
+    """
+
+    name: str
+    emit: Callable[[Module, BackendContext], DeviceProgram]
+    compile: Callable[[DeviceProgram, BackendContext], DeviceProgram] | None = None
+
+
+class HostInput(NamedTuple):
+    """What a host code generator works from.
+
+    Attributes:
+        name: of the kernel.
+        module: host functions in split form.
+        params: of the kernel.
+        out_idx: parameters that the caller may leave out.
+        launches: by device function.
+        device: the device program.
+        context: of the compilation.
+    """
+
+    name: str
+    module: Module
+    params: tuple[KernelParam, ...]
+    out_idx: tuple[int, ...]
+    launches: Mapping[str, LaunchInfo]
+    device: DeviceProgram
+    context: BackendContext
+
+
+@dataclass(frozen=True)
+class HostCodegen:
+    """Turns the host module into a program with the packed entry point.
+
+    Attributes:
+        name: what ``target_host`` calls it.
+        emit: generates the program; must not call a compiler.
+    """
+
+    name: str
+    emit: Callable[[HostInput], HostProgram]
+
+
+@dataclass(frozen=True)
+class HostCodegenHook:
+    """A backend's change to the host module before a shared host code generator sees it.
+
+    Attributes:
+        name: for messages and listings.
+        prepare: ``(host_mod, context) -> host_mod``, such as lowering launches to calls of the
+            runtime.
+    """
+
+    name: str
+    prepare: Callable[[Module, BackendContext], Module]
+
+
+class Availability(NamedTuple):
+    """Whether something can be used on this machine, and why (not)."""
+
+    ok: bool
+    reason: str = ""
+
+
+def _available(target: Target) -> Availability:
+    del target
+    return Availability(True)
+
+
+class Executable(Protocol):
+    """A loaded kernel.
+
+    Calling it takes one argument per parameter that is not an output (`artifact.out_idx`), in the
+    order of the source, checks them, allocates the outputs (`tilec.host.outputs` does that for
+    host memory), runs the kernel and returns the outputs: one alone, several as a list, None for
+    none. It raises `ArgumentCountError`,
+    `ArgumentTypeError` or `ArgumentValueError` for arguments that do not fit, and
+    `KernelRuntimeError` where the kernel fails.
+    """
+
+    @property
+    def artifact(self) -> CompiledArtifact:
+        """What it was loaded from."""
+
+    def __call__(self, *args: Any) -> Any:
+        """Run the kernel."""
+
+
+@dataclass(frozen=True)
+class ExecutionBackendSpec:
+    """How an artifact is compiled, loaded and launched.
+
+    Attributes:
+        name: what ``execution_backend=`` calls it.
+        load: ``(artifact, context) -> Executable``.
+        available: whether it works for a target on this machine; must be quick and not raise.
+        enable_host_codegen: whether it needs a host program.
+        enable_device_compile: whether it needs a compiled device program.
+        doc: one line for listings.
+    """
+
+    name: str
+    load: Callable[[CompiledArtifact, BackendContext], Executable]
+    available: Callable[[Target], Availability] = _available
+    enable_host_codegen: bool = True
+    enable_device_compile: bool = False
+    doc: str = ""
+
+
+@dataclass(frozen=True)
+class ToolchainInfo:
+    """The external compiler of a target.
+
+    Attributes:
+        name: for people, such as ``gcc 12.2``.
+        identity: changes whenever generated binaries could; part of cache keys.
+        flags: used by default.
+        details: further facts for ``tilec doctor``, by name.
+    """
+
+    name: str
+    identity: str
+    flags: tuple[str, ...] = ()
+    details: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
+
+
+def _no_stream(device_index: int) -> int:
+    del device_index
+    return 0
+
+
+def _no_wait(device_index: int) -> None:
+    del device_index
+
+
+@dataclass(frozen=True)
+class RuntimeShim:
+    """What the host side needs from a device's runtime; the defaults are those of host memory.
+
+    Attributes:
+        dlpack_device: DLPack device code of the tensors that kernels take.
+        torch_device: name under which torch knows the device.
+        current_stream: raw handle of the current stream of a device.
+        synchronize: waits until a device is idle.
+        allocate: ``(shape, dtype, device_index) -> tensor`` for outputs; None where an ordinary
+            array of the arguments' framework will do.
+        timer: ``(fn, repeat) -> seconds of each call`` measured on the device; None for the
+            host's clock.
+    """
+
+    dlpack_device: int = 1
+    torch_device: str = "cpu"
+    current_stream: Callable[[int], int] = _no_stream
+    synchronize: Callable[[int], None] = _no_wait
+    allocate: Callable[[Sequence[int], str, int], Any] | None = None
+    timer: Callable[[Callable[[], object], int], Sequence[float]] | None = None
