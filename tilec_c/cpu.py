@@ -44,7 +44,7 @@ GENERIC = Isa("generic", 16, 16, False)
 
 @dataclass(frozen=True, slots=True)
 class CpuInfo:
-    """One machine's processor. Cache sizes are bytes per core (``l3``: per socket); 0 is unknown."""
+    """One machine's processor; cache sizes in bytes per core (``l3``: per socket), 0 unknown."""
 
     machine: str
     model: str
@@ -78,7 +78,8 @@ class CpuInfo:
 
 
 _MACHINES: Mapping[str, str] = {
-    "amd64": "x86_64", "x86-64": "x86_64", "x86_64": "x86_64", "arm64": "aarch64", "aarch64": "aarch64",
+    "amd64": "x86_64", "x86-64": "x86_64", "x86_64": "x86_64",
+    "arm64": "aarch64", "aarch64": "aarch64",
 }  # fmt: skip
 
 

@@ -23,6 +23,7 @@ import functools
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -44,7 +45,6 @@ BASE_FLAGS: tuple[str, ...] = (
     "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
 )  # fmt: skip
 LIBRARIES: tuple[str, ...] = ("-lm",)
-DEFAULT_TIMEOUT = 120.0
 
 # Generated code must round like NumPy, and a library linked with these sets flush-to-zero.
 _FORBIDDEN = re.compile(
@@ -145,17 +145,18 @@ class CompilerMessage:
     text: str
 
 
-def find_toolchain(cc: str | None = None) -> Toolchain:
+def find_toolchain(cc: str | Sequence[str] | None = None) -> Toolchain:
     """The C compiler to use.
 
     Args:
-        cc: A compiler command (a path, a name on ``PATH``, or a command with arguments). Default:
-            the option ``cc`` (``$CC``); then ``cc``, ``gcc``, ``clang``, ``python -m ziglang cc``.
+        cc: A compiler command, as text split like a shell would or as words. Default: the option
+            ``cc`` (``$CC``); then ``cc``, ``gcc``, ``clang``, ``python -m ziglang cc``.
 
     Raises:
         ToolchainError: No compiler works; the message says what was tried and why each failed.
     """
-    return _find(cc if cc is not None else _configured_cc(), host_cpu())
+    words = _configured_cc() if cc is None else shlex.split(cc) if isinstance(cc, str) else cc
+    return _find(tuple(words), host_cpu())
 
 
 def compile_shared(
@@ -165,7 +166,7 @@ def compile_shared(
     name: str = "kernel",
     toolchain: Toolchain | None = None,
     extra_flags: Sequence[str] = (),
-    timeout: float = DEFAULT_TIMEOUT,
+    timeout: float | None = None,
 ) -> CompileResult:
     """Compile C text into a shared library.
 
@@ -178,7 +179,8 @@ def compile_shared(
         name: File stem for plain text and for the default output.
         toolchain: Default: :func:`find_toolchain`.
         extra_flags: More compiler flags; those that change floating-point meaning are refused.
-        timeout: Seconds before the compiler is stopped.
+        timeout: Seconds before the compiler is stopped; default: the option
+            ``compile_timeout`` (0: no limit).
 
     Raises:
         NativeCompileError: The compiler rejected the source, crashed or ran out of time.
@@ -187,6 +189,10 @@ def compile_shared(
     from tilec.diagnostics import ToolchainError  # noqa: PLC0415 - keeps this import light
 
     tool = toolchain or find_toolchain()
+    if timeout is None:
+        from tilec.options import options  # noqa: PLC0415 - keeps this import light
+
+        timeout = float(options.compile_timeout)
     refused = [flag for flag in extra_flags if _FORBIDDEN.fullmatch(flag)]
     if refused:
         raise ToolchainError(
@@ -226,26 +232,23 @@ def parse_messages(stderr: str) -> list[CompilerMessage]:
 # --- finding -------------------------------------------------------------------------------------
 
 
-def _configured_cc() -> str | None:
+def _configured_cc() -> tuple[str, ...]:
     from tilec.options import options  # noqa: PLC0415 - keeps this import light
 
-    value = options.cc
-    return str(value) if value else None
+    return options.cc
 
 
-def _candidates(cc: str | None) -> Iterator[tuple[str, ...]]:
-    import shlex  # noqa: PLC0415 - once per process
-
+def _candidates(cc: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     if cc:
-        yield (cc,) if shutil.which(cc) else tuple(shlex.split(cc))
-        return  # a compiler asked for by name is used or reported, never silently replaced
+        yield cc  # a compiler asked for by name is used or reported, never silently replaced
+        return
     for command in ("cc", "gcc", "clang"):
         yield (command,)
     yield (sys.executable, "-m", "ziglang", "cc")
 
 
 @functools.cache
-def _find(cc: str | None, cpu: CpuInfo) -> Toolchain:
+def _find(cc: tuple[str, ...], cpu: CpuInfo) -> Toolchain:
     from tilec.diagnostics import ToolchainError  # noqa: PLC0415 - keeps this import light
 
     tried: list[str] = []
@@ -254,9 +257,9 @@ def _find(cc: str | None, cpu: CpuInfo) -> Toolchain:
             return _probe(argv, cpu)
         except _Unusable as reason:
             tried.append(f"{' '.join(argv)}: {reason}")
-    asked = f"the C compiler {cc!r} does not work" if cc else "no working C compiler was found"
+    asked = f"the C compiler {shlex.join(cc)!r} does not work" if cc else None
     raise ToolchainError(
-        asked,
+        asked or "no working C compiler was found",
         notes=tuple(tried),
         hint="install gcc or clang, or `pip install ziglang`, or set CC to a compiler",
     )
@@ -361,12 +364,12 @@ def _checked(commands: Sequence[tuple[str, ...]], work: Path, timeout: float) ->
     """Run commands side by side; their joined stderr, or the first failure as an error."""
     from tilec.diagnostics import NativeCompileError  # noqa: PLC0415 - keeps this import light
 
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + timeout if timeout else None
     running = [_start(command, work) for command in commands]
     results: list[tuple[int, str]] = []
     try:
         for process in running:
-            left = max(0.0, deadline - time.monotonic())
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
             _, err = process.communicate(timeout=left)
             results.append((process.returncode, err))
     except subprocess.TimeoutExpired as error:
