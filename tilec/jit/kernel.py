@@ -1,0 +1,210 @@
+"""A compiled kernel."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilec.diagnostics import ArgumentTypeError, JITArgumentError, OperandError
+from tilec.options import options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tilec import ir
+    from tilec.backend import BackendContext, CompiledArtifact
+    from tilec.backend.artifact import KernelParam
+    from tilec.backend.components import Executable
+
+
+class JITKernel:
+    """A kernel that is compiled and loaded; call it with its inputs.
+
+    One output is returned as an array, several as a list, none as None. Arguments are NumPy
+    arrays or anything with ``__dlpack__`` on the right device; nothing is copied.
+
+    Attributes:
+        artifact: everything that was generated.
+        prim_func: the function in tile form.
+        times: seconds by step of the compilation, ``load`` included.
+    """
+
+    def __init__(self, artifact: CompiledArtifact, context: BackendContext) -> None:
+        self.artifact = artifact
+        self.context = context
+        start = time.perf_counter()
+        self._executable: Executable = context.load(artifact)
+        self.times = {**artifact.times, "load": time.perf_counter() - start}
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        """Run the kernel on its inputs."""
+        if keywords:
+            raise ArgumentTypeError(
+                f"kernel {self.artifact.name} takes positional arguments only, "
+                f"got {', '.join(sorted(keywords))}"
+            )
+        return self._executable(*args)
+
+    @property
+    def prim_func(self) -> ir.PrimFunc:
+        """The function in tile form."""
+        return self.artifact.prim_func
+
+    @property
+    def params(self) -> tuple[KernelParam, ...]:
+        """The parameters, outputs included."""
+        return self.artifact.params
+
+    @property
+    def out_idx(self) -> list[int]:
+        """Positions of the parameters that the kernel allocates and returns."""
+        return list(self.artifact.out_idx)
+
+    @property
+    def target(self) -> Any:
+        """What the kernel was compiled for."""
+        return self.artifact.target
+
+    @property
+    def execution_backend(self) -> str:
+        """What loads and launches it."""
+        return self.artifact.execution_backend
+
+    @property
+    def kernel_source(self) -> str:
+        """The device source."""
+        return self.artifact.kernel_source
+
+    @property
+    def host_source(self) -> str | None:
+        """The host source, if one was generated."""
+        return self.artifact.host_source
+
+    def get_kernel_source(self, kernel_only: bool = True) -> str:
+        """The device source; with ``kernel_only=False`` the host source follows."""
+        host = self.artifact.host_source
+        if kernel_only or host is None:
+            return self.artifact.kernel_source
+        return f"{self.artifact.kernel_source}\n{host}"
+
+    def get_host_source(self) -> str:
+        """The host source (empty if the execution backend needs none)."""
+        return self.artifact.host_source or ""
+
+    def show_source(self, which: str = "kernel") -> None:
+        """Print the ``"kernel"`` source, the ``"host"`` source or ``"both"``."""
+        texts = {"kernel": [self.kernel_source], "host": [self.get_host_source()]}
+        texts["both"] = texts["kernel"] + texts["host"]
+        if which not in texts:
+            raise OperandError(
+                f"show_source: which={which!r}", hint="one of 'kernel', 'host', 'both'"
+            )
+        print("\n".join(texts[which]))  # noqa: T201 - what it is for
+
+    def export_sources(
+        self, kernel_path: str | Path | None = None, host_path: str | Path | None = None
+    ) -> None:
+        """Write the sources to files.
+
+        Raises:
+            JITArgumentError: neither path is given.
+        """
+        if kernel_path is None and host_path is None:
+            raise JITArgumentError("export_sources needs kernel_path or host_path")
+        for path, text in ((kernel_path, self.kernel_source), (host_path, self.get_host_source())):
+            if path is not None:
+                Path(path).write_text(text, encoding="utf-8")
+
+    def script(self) -> str:
+        """The function in tile form as Python text."""
+        return self.prim_func.script()
+
+    def explain(self) -> str:
+        """What passes and tools decided, one line each."""
+        lines = [str(remark) for remark in self.artifact.remarks]
+        lines += [f"{key}: {value}" for key, value in self.artifact.device.attrs.items()]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(p.name for p in self.artifact.inputs)
+        return f"<kernel {self.artifact.name}({inputs}) for {self.target}>"
+
+
+def compile_function(
+    func: ir.PrimFunc,
+    *,
+    out_idx: Any = None,
+    target: object = None,
+    target_host: object = None,
+    execution_backend: str | None = None,
+    verbose: bool | None = None,
+    pass_configs: Mapping[Any, object] | None = None,
+    compile_flags: str | Iterable[str] | None = None,
+    debug_root_path: str | Path | None = None,
+) -> JITKernel:
+    """Compile a traced function; see `tilec.compile`."""
+    from tilec.backend import registry
+    from tilec.engine import lower_with_context
+
+    start = time.perf_counter()
+    func = with_out_idx(func, out_idx)
+    configs = {**func.attrs.get("pass_configs", {}), **dict(pass_configs or {})}
+    flags = compile_flags.split() if isinstance(compile_flags, str) else list(compile_flags or ())
+    context = registry().context(
+        target, target_host, execution_backend, configs, [*func.attrs.get("compile_flags", ()), *flags]
+    )
+    artifact = lower_with_context(func, context)
+    python = time.perf_counter() - start
+    if debug_root_path is not None:
+        artifact.write(debug_root_path)
+        (Path(debug_root_path) / f"{func.name}.py").write_text(func.script(), encoding="utf-8")
+    kernel = JITKernel(artifact, context)
+    kernel.times["python"] = python
+    if options.verbose if verbose is None else verbose:
+        total = time.perf_counter() - start
+        print(  # noqa: T201 - asked for
+            f"tilec: compiled {func.name} for {context.target} in {total * 1e3:.0f} ms "
+            f"(Python {python * 1e3:.0f} ms)"
+        )
+    return kernel
+
+
+def with_out_idx(func: ir.PrimFunc, out_idx: Any) -> ir.PrimFunc:
+    """`func` with its outputs recorded.
+
+    Raises:
+        JITArgumentError: out of range, given twice, not a tensor, or in conflict with the
+            function's own outputs.
+    """
+    from tilec import ir
+
+    own = func.attrs.get("out_idx")
+    if out_idx is None:
+        return func
+    wanted = list(out_idx) if isinstance(out_idx, (list, tuple)) else [out_idx]
+    count = len(func.params)
+    result = []
+    for item in wanted:
+        if isinstance(item, bool) or not isinstance(item, int):
+            raise JITArgumentError(f"out_idx {item!r} is not an int", span=func.span)
+        if not -count <= item < count:
+            raise JITArgumentError(
+                f"out_idx {item} is out of range for {func.name}, which has {count} parameter(s)",
+                span=func.span,
+            )
+        index = item % count
+        if isinstance(func.params[index], ir.Var):
+            raise JITArgumentError(
+                f"out_idx {item} is the scalar `{func.params[index].name}`; outputs are tensors",
+                span=func.span,
+            )
+        if index in result:
+            raise JITArgumentError(f"out_idx names parameter {index} twice", span=func.span)
+        result.append(index)
+    if own is not None and sorted(own) != sorted(result):
+        raise JITArgumentError(
+            f"{func.name} already has the outputs {list(own)}, out_idx says {result}",
+            span=func.span,
+        )
+    return func.with_attr("out_idx", result)
