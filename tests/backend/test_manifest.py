@@ -171,7 +171,7 @@ def test_backend_config_keys() -> None:
         "chip", pass_configs={"chip.level": 3}
     )
     assert context.pass_context().get("chip.level") == 3
-    with pytest.raises(PassConfigError, match="no pass config key 'chip.level'"):
+    with pytest.raises(PassConfigError, match=r"no pass config key 'chip\.level'"):
         registered(backend()).context("chip", pass_configs={"chip.level": 3})
 
 

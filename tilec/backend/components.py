@@ -102,12 +102,11 @@ def _available(target: Target) -> Availability:
 class Executable(Protocol):
     """A loaded kernel.
 
-    Calling it takes one argument per parameter that is not an output (`artifact.out_idx`), in the
-    order of the source, checks them, allocates the outputs (`tilec.host.outputs` does that for
-    host memory), runs the kernel and returns the outputs: one alone, several as a list, None for
-    none. It raises `ArgumentCountError`,
-    `ArgumentTypeError` or `ArgumentValueError` for arguments that do not fit, and
-    `KernelRuntimeError` where the kernel fails.
+    Calling it takes one argument per parameter that is not an output (`CompiledArtifact.inputs`),
+    in the order of the source, checks them and runs the kernel on them. Outputs are allocated on
+    the device of the inputs and returned: one as it is, several as a list, none as None. It raises
+    `ArgumentCountError`, `ArgumentTypeError` or `ArgumentValueError` for arguments that do not
+    fit, `OutputAllocationError` and, where the kernel itself fails, `KernelRuntimeError`.
     """
 
     @property
@@ -115,7 +114,7 @@ class Executable(Protocol):
         """What it was loaded from."""
 
     def __call__(self, *args: Any) -> Any:
-        """Run the kernel."""
+        """Run the kernel; the outputs."""
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ def warn(
 
 def did_you_mean(name: str, known: Iterable[str], *, listing: str = "known") -> str:
     """A hint that proposes close names, or lists what there is."""
-    names = sorted(known)
+    names = sorted(set(known))
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     if close:
         return "did you mean " + " or ".join(repr(c) for c in close) + "?"

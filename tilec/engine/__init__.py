@@ -1,0 +1,25 @@
+"""From a function in tile form to generated code: `lower` and its parts."""
+
+from tilec.backend.artifact import CompiledArtifact, KernelParam, LaunchInfo
+from tilec.engine.driver import (
+    DEVICE_KERNEL,
+    HOST_PACKED,
+    lower,
+    lower_to_host_device_ir,
+    lower_with_context,
+    split_host_device,
+)
+from tilec.engine.params import kernel_params
+
+__all__ = [
+    "DEVICE_KERNEL",
+    "HOST_PACKED",
+    "CompiledArtifact",
+    "KernelParam",
+    "LaunchInfo",
+    "kernel_params",
+    "lower",
+    "lower_to_host_device_ir",
+    "lower_with_context",
+    "split_host_device",
+]
