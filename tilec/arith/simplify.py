@@ -1,0 +1,587 @@
+"""Simplification of scalar expressions under scoped facts.
+
+Every rewrite keeps the value in the semantics of `tilec.arith.semantics` for all operands, under
+the assumption about index expressions stated in `tilec.arith.facts`. Floats are folded when
+constant and otherwise left alone but for ``x * 1``, ``x / 1``, ``x - 0.0``, ``x + -0.0`` and double
+negation: nothing is re-associated, nothing that could be NaN or -0.0 disappears. Loads are never
+duplicated; calls with effects are neither dropped, duplicated nor moved.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tilec.arith import bounds as iv
+from tilec.arith.division import Divider, merge_div_mod, nonzero
+from tilec.arith.facts import FLIPPED, NEGATED, Facts, type_range
+from tilec.arith.forms import Form
+from tilec.arith.intrinsics import FOLDABLE, evaluate_call
+from tilec.arith.semantics import (
+    canonical_const,
+    evaluate_binary,
+    evaluate_cast,
+    evaluate_unary,
+)
+from tilec.diagnostics import DTypeError
+from tilec.ir.dtype import BOOL, INT32, INT64, DType
+from tilec.ir.expr import (
+    COMPARISONS,
+    Binary,
+    BinOp,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Select,
+    Unary,
+    UnOp,
+    Var,
+)
+from tilec.ir.node import Node
+from tilec.ir.visitor import map_children
+
+_DIVISIONS = frozenset({BinOp.FLOORDIV, BinOp.FLOORMOD, BinOp.TRUNCDIV, BinOp.TRUNCMOD})
+_FLOOR_OF = {BinOp.TRUNCDIV: BinOp.FLOORDIV, BinOp.TRUNCMOD: BinOp.FLOORMOD}
+
+
+class Simplifier(Facts):
+    """Simplifies expressions; the facts of `tilec.arith.facts.Facts` are added to it.
+
+    Not thread-safe; make one per function.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rules: dict[type, Callable[[Any], Expr]] = {
+            Const: canonical_const,
+            Var: self._var,
+            Binary: self._binary,
+            Unary: self._unary,
+            Select: self._select,
+            Cast: self._cast,
+            Call: self._call,
+        }
+
+    def __call__(self, expr: Expr) -> Expr:
+        return self.simplify(expr)
+
+    def simplify(self, expr: Expr) -> Expr:
+        """An expression of the same value and dtype; the same object if nothing changed."""
+        known = self._memo.get(id(expr))
+        if known is not None:
+            return known[1]
+        rule = self._rules.get(type(expr))
+        result = rule(expr) if rule is not None else self._generic(expr)
+        self._memo[id(expr)] = (expr, result)
+        self._memo[id(result)] = (result, result)
+        return result
+
+    def simplify_node(self, node: Any) -> Any:
+        """Simplify an expression, or the expressions below any other node but a buffer."""
+        if isinstance(node, Expr):
+            return self.simplify(node)
+        return map_children(node, self.simplify_node) if isinstance(node, Node) else node
+
+    def prove(self, cond: Expr | bool) -> bool:
+        """Whether `cond` holds for all values that the facts allow."""
+        if isinstance(cond, bool):
+            return cond
+        result = self.simplify(cond)
+        return isinstance(result, Const) and bool(result.value)
+
+    def equal(self, a: Expr, b: Expr) -> bool:
+        """Whether two expressions provably have the same value."""
+        a, b = self.simplify(a), self.simplify(b)
+        if not (self.keys.pure(a) and self.keys.pure(b)):
+            return a is b
+        if self.keys.key(a) == self.keys.key(b):
+            return True
+        same = Binary(BinOp.EQ, a, b, BOOL)
+        return a.dtype == b.dtype and self.prove(same)
+
+    # Helpers
+
+    def _generic(self, expr: Expr) -> Expr:
+        return map_children(expr, self.simplify_node)
+
+    def _var(self, node: Var) -> Expr:
+        found = self._ranges.get(id(node))
+        value = found[1].value if found is not None else None
+        return node if value is None else Const(value, node.dtype, span=node.span)
+
+    def _rebuilt(self, old: Expr, form: Form, dtype: DType) -> Expr:
+        """The expression of a form, or `old` if that is what it says already."""
+        new = self.keys.emit(merge_div_mod(self, form), dtype, old.span)
+        return old if self.keys.key(new) == self.keys.key(old) else new
+
+    def _constant(self, expr: Expr) -> Expr:
+        """A constant in place of an integer expression that has one value only."""
+        if type(expr) is Const or not expr.dtype.is_integer:
+            return expr
+        value = self.bounds(expr).value
+        if value is None or not self.keys.pure(expr):
+            return expr
+        return Const(value, expr.dtype, span=expr.span)
+
+    # Nodes
+
+    def _binary(self, node: Binary) -> Expr:
+        if node.op is BinOp.AND or node.op is BinOp.OR:
+            return self._logical(node)
+        lhs, rhs = self.simplify(node.lhs), self.simplify(node.rhs)
+        if lhs is not node.lhs or rhs is not node.rhs:
+            node = Binary(node.op, lhs, rhs, node.dtype, span=node.span)
+        dtype = lhs.dtype
+        if isinstance(lhs, Const) and isinstance(rhs, Const):
+            return self._folded(node, lhs, rhs)
+        if dtype.lanes != 1 or not (self.keys.pure(lhs) and self.keys.pure(rhs)):
+            return node
+        if node.op in COMPARISONS:
+            return self._comparison(node, lhs, rhs)
+        if dtype.is_float:
+            return self._float(node, lhs, rhs)
+        if dtype.is_bool:
+            return self._bool(node, lhs, rhs)
+        return self._constant(self._integer(node, lhs, rhs))
+
+    def _folded(self, node: Binary, lhs: Const, rhs: Const) -> Expr:
+        if lhs.dtype.is_float and node.op not in COMPARISONS:
+            a, b = canonical_const(lhs).value, canonical_const(rhs).value
+        else:
+            a, b = lhs.value, rhs.value
+        try:
+            value = evaluate_binary(node.op, a, b, lhs.dtype)
+        except (DTypeError, KeyError):
+            return node
+        return Const(value, node.dtype, span=node.span)
+
+    def _float(self, node: Binary, lhs: Expr, rhs: Expr) -> Expr:
+        left = lhs.value if isinstance(lhs, Const) else None
+        right = rhs.value if isinstance(rhs, Const) else None
+        op = node.op
+        if op is BinOp.MUL:
+            if right == 1:
+                return lhs
+            return rhs if left == 1 else node
+        if op is BinOp.DIV:
+            return lhs if right == 1 else node
+        if op is BinOp.ADD:
+            if _is_zero(right, negative=True):
+                return lhs
+            return rhs if _is_zero(left, negative=True) else node
+        if op is BinOp.SUB:
+            return lhs if _is_zero(right, negative=False) else node
+        if op in (BinOp.MIN, BinOp.MAX) and self.keys.key(lhs) == self.keys.key(rhs):
+            return rhs
+        return node
+
+    def _bool(self, node: Binary, lhs: Expr, rhs: Expr) -> Expr:
+        for const, other in ((lhs, rhs), (rhs, lhs)):
+            if isinstance(const, Const):
+                if node.op in (BinOp.BITAND, BinOp.MIN):
+                    return other if const.value else const
+                if node.op in (BinOp.BITOR, BinOp.MAX):
+                    return const if const.value else other
+                if node.op is BinOp.BITXOR and not const.value:
+                    return other
+        return node
+
+    def _integer(self, node: Binary, lhs: Expr, rhs: Expr) -> Expr:
+        op, dtype = node.op, node.dtype
+        if op is BinOp.ADD or op is BinOp.SUB or op is BinOp.MUL:
+            return self._rebuilt(node, self.keys.form(node), dtype)
+        if op in _DIVISIONS:
+            return self._division(node, lhs, rhs)
+        if op is BinOp.MIN or op is BinOp.MAX:
+            return self._extremum(node, lhs, rhs)
+        if op is BinOp.SHL or op is BinOp.SHR:
+            return self._shift(node, lhs, rhs)
+        return self._bitwise(node, lhs, rhs)
+
+    def _division(self, node: Binary, lhs: Expr, rhs: Expr) -> Expr:
+        dtype, op = node.dtype, node.op
+        a, b = self.bounds(lhs), self.bounds(rhs)
+        if op in _FLOOR_OF and a.lo >= 0 and b.lo >= 0:
+            op = _FLOOR_OF[op]
+            node = Binary(op, lhs, rhs, dtype, span=node.span)
+        is_div = op in (BinOp.FLOORDIV, BinOp.TRUNCDIV)
+        zero = Const(0, dtype, span=node.span)
+        if a.value == 0 or b.value == 0:
+            return zero
+        if b.value == 1:
+            return lhs if is_div else zero
+        if b.value == -1 and dtype.is_int:
+            negated = self.keys.form(lhs).times(-1)
+            return self._rebuilt(node, negated, dtype) if is_div else zero
+        if self.keys.key(lhs) == self.keys.key(rhs) and nonzero(b):
+            return Const(1, dtype, span=node.span) if is_div else zero
+        if a.lo >= 0 and a.hi < b.lo:
+            return zero if is_div else lhs
+        if op in _FLOOR_OF:
+            return node
+        return self._floor_division(node, lhs, rhs, is_div)
+
+    def _floor_division(self, node: Binary, lhs: Expr, rhs: Expr, is_div: bool) -> Expr:
+        dtype = node.dtype
+        divisor = self.bounds(rhs).value
+        divider = Divider(self, dtype, node.span)
+        if divisor is not None and divisor > 1:
+            exact = self.exact(lhs)
+            # An inexact numerator still divides as one opaque value.
+            form = self.keys.form(lhs) if exact else self.keys.atom(lhs)
+            result = (divider.floordiv if is_div else divider.floormod)(form, divisor)
+            return self._rebuilt(node, result, dtype)
+        if divisor is None and self.exact(lhs):
+            found = divider.symbolic(self.keys.form(lhs), rhs)
+            if found is not None:
+                return self._rebuilt(node, found[0 if is_div else 1], dtype)
+        return node
+
+    def _extremum(self, node: Binary, lhs: Expr, rhs: Expr) -> Expr:
+        if self.keys.key(lhs) == self.keys.key(rhs):
+            return lhs
+        low, high = self._gap(lhs, rhs)
+        smaller, larger = (lhs, rhs) if node.op is BinOp.MIN else (rhs, lhs)
+        if high <= 0:
+            return smaller
+        if low >= 0:
+            return larger
+        if isinstance(lhs, Const):
+            lhs, rhs = rhs, lhs
+        if isinstance(rhs, Const) and isinstance(lhs, Binary) and lhs.op is node.op:
+            for const, other in ((lhs.rhs, lhs.lhs), (lhs.lhs, lhs.rhs)):
+                if isinstance(const, Const):
+                    value = evaluate_binary(node.op, const.value, rhs.value, node.dtype)
+                    bound = Const(value, node.dtype, span=rhs.span)
+                    return Binary(node.op, other, bound, node.dtype, span=node.span)
+        return node
+
+    def _gap(self, lhs: Expr, rhs: Expr) -> iv.Interval:
+        """Bounds of ``lhs - rhs`` over mathematical integers."""
+        a, b = self.bounds(lhs), self.bounds(rhs)
+        plain = iv.Interval(a.lo - b.hi, a.hi - b.lo)
+        if self.exact(lhs) and self.exact(rhs):
+            form = self.keys.form(lhs).plus(self.keys.form(rhs), -1)
+            both = iv.intersect(plain, self.form_bounds(form))
+            return plain if both.is_empty else both
+        return plain
+
+    def _shift(self, node: Binary, lhs: Expr, rhs: Expr) -> Expr:
+        count = rhs.value if isinstance(rhs, Const) else None
+        if count is None:
+            return node
+        count = int(count)
+        dtype, zero = node.dtype, Const(0, node.dtype, span=node.span)
+        if count == 0:
+            return lhs
+        if not 0 <= count < dtype.bits:
+            if node.op is BinOp.SHL or self.bounds(lhs).lo >= 0:
+                return zero
+            return node
+        if node.op is BinOp.SHL:
+            index = dtype in (INT32, INT64) and self.is_index(lhs)
+            return self._rebuilt(node, self.keys.form(node), dtype) if index else node
+        if count < dtype.bits - 1:
+            return self._if_resolved(node, lhs, 1 << count, BinOp.FLOORDIV)
+        return node
+
+    def _if_resolved(self, node: Binary, lhs: Expr, divisor: int, op: BinOp) -> Expr:
+        """`node` as a division or remainder of `lhs`, if no division is left in the result."""
+        divider = Divider(self, node.dtype, node.span)
+        exact = self.exact(lhs)
+        form = self.keys.form(lhs) if exact else self.keys.atom(lhs)
+        result = (divider.floordiv if op is BinOp.FLOORDIV else divider.floormod)(form, divisor)
+        before = set(form.terms)
+        if any(key not in before for key in result.terms):
+            return node
+        return self._rebuilt(node, result, node.dtype)
+
+    def _bitwise(self, node: Binary, lhs: Expr, rhs: Expr) -> Expr:
+        if isinstance(lhs, Const) and node.op in (BinOp.BITAND, BinOp.BITOR, BinOp.BITXOR):
+            lhs, rhs = rhs, lhs
+        same = self.keys.key(lhs) == self.keys.key(rhs)
+        value = int(rhs.value) if isinstance(rhs, Const) else None
+        ones = -1 if node.dtype.is_int else node.dtype.int_range[1]
+        zero = Const(0, node.dtype, span=node.span)
+        if node.op is BinOp.BITAND:
+            if same or value == ones:
+                return lhs
+            if value == 0:
+                return zero
+            if value is not None and value > 0 and value & (value + 1) == 0:
+                return self._if_resolved(node, lhs, value + 1, BinOp.FLOORMOD)
+        elif node.op is BinOp.BITOR:
+            if same or value == 0:
+                return lhs
+            if value == ones:
+                return rhs
+        elif node.op is BinOp.BITXOR:
+            if same:
+                return zero
+            if value == 0:
+                return lhs
+        elif node.op is BinOp.POW:
+            if value == 0:
+                return Const(1, node.dtype, span=node.span)
+            if value == 1:
+                return lhs
+        return node
+
+    # Comparisons and booleans
+
+    def _comparison(self, node: Binary, lhs: Expr, rhs: Expr) -> Expr:
+        known = self.known_truth(node)
+        if known is not None:
+            return Const(known, BOOL, span=node.span)
+        dtype = lhs.dtype
+        if dtype.is_float:
+            return node
+        if dtype.is_bool:
+            return self._bool_comparison(node, lhs, rhs)
+        decided = _decide(node.op, self._gap(lhs, rhs))
+        exact = self.exact(lhs) and self.exact(rhs)
+        if decided is None and exact and node.op in (BinOp.EQ, BinOp.NE):
+            form = self.keys.form(lhs).plus(self.keys.form(rhs), -1)
+            residue = self.form_residue(form)
+            if (residue.coeff == 0 and residue.base) or (
+                residue.coeff > 1 and residue.base % residue.coeff
+            ):
+                decided = node.op is BinOp.NE
+        if decided is not None:
+            return Const(decided, BOOL, span=node.span)
+        if exact and self.is_index(lhs) and self.is_index(rhs):
+            return self._balanced(node, lhs, rhs)
+        return node
+
+    def _bool_comparison(self, node: Binary, lhs: Expr, rhs: Expr) -> Expr:
+        if node.op not in (BinOp.EQ, BinOp.NE):
+            return node
+        for const, other in ((lhs, rhs), (rhs, lhs)):
+            if isinstance(const, Const):
+                if bool(const.value) is (node.op is BinOp.EQ):
+                    return other
+                return self.simplify(Unary(UnOp.NOT, other, BOOL, span=node.span))
+        return node
+
+    def _balanced(self, node: Binary, lhs: Expr, rhs: Expr) -> Expr:
+        """A comparison of index expressions with common parts cancelled."""
+        a, b = self.keys.form(lhs), self.keys.form(rhs)
+        form = a.plus(b, -1)
+        common = math.gcd(*form.terms.values())
+        against_const = all(c > 0 for c in form.terms.values()) or all(
+            c < 0 for c in form.terms.values()
+        )
+        divides = common > 1 and (against_const or form.const % common == 0)
+        cancels = len(form.terms) < len(a.terms) + len(b.terms)
+        if not (divides or cancels or (a.const and (b.const or not b.terms))):
+            return node
+        op = node.op
+        if len(form.terms) == 0:
+            return node
+        if all(c < 0 for c in form.terms.values()):
+            form, op = form.times(-1), FLIPPED[op]
+        terms = {k: c // common for k, c in form.terms.items()} if divides else form.terms
+        limit = -form.const
+        if divides:
+            if op in (BinOp.LT, BinOp.GE):
+                limit = -(-limit // common)
+            elif op in (BinOp.LE, BinOp.GT):
+                limit = limit // common
+            elif limit % common:
+                return Const(op is BinOp.NE, BOOL, span=node.span)
+            else:
+                limit //= common
+        left = Form(0, {k: c for k, c in terms.items() if c > 0})
+        right = Form(limit, {k: -c for k, c in terms.items() if c < 0})
+        low, high = lhs.dtype.int_range
+        if not low <= limit <= high:
+            return node
+        new_left = self.keys.emit(left, lhs.dtype, lhs.span)
+        new_right = self.keys.emit(right, lhs.dtype, rhs.span)
+        result = Binary(op, new_left, new_right, BOOL, span=node.span)
+        return node if self.keys.key(result) == self.keys.key(node) else result
+
+    def _logical(self, node: Binary) -> Expr:
+        is_and = node.op is BinOp.AND
+        lhs = self.simplify(node.lhs)
+        if isinstance(lhs, Const):
+            return self.simplify(node.rhs) if bool(lhs.value) is is_and else lhs
+        with self.scope():
+            self.add_condition(lhs, is_and)
+            rhs = self.simplify(node.rhs)
+        if isinstance(rhs, Const):
+            if bool(rhs.value) is is_and:
+                return lhs
+            if self.keys.pure(lhs):
+                return Const(not is_and, BOOL, span=node.span)
+        elif self.keys.pure(lhs) and self.keys.pure(rhs):
+            if self.keys.key(lhs) == self.keys.key(rhs):
+                return lhs
+            known = self.known_truth(node)
+            if known is not None:
+                return Const(known, BOOL, span=node.span)
+        if lhs is node.lhs and rhs is node.rhs:
+            return node
+        return Binary(node.op, lhs, rhs, node.dtype, span=node.span)
+
+    def _unary(self, node: Unary) -> Expr:
+        value = self.simplify(node.value)
+        if value is not node.value:
+            node = Unary(node.op, value, node.dtype, span=node.span)
+        if isinstance(value, Const):
+            number = canonical_const(value).value
+            return Const(evaluate_unary(node.op, number, value.dtype), node.dtype, span=node.span)
+        if isinstance(value, Unary) and value.op is node.op and not (
+            node.op is UnOp.NEG and value.dtype.is_bool
+        ):
+            return value.value
+        if node.op is UnOp.NOT:
+            return self._not(node, value)
+        if node.op is UnOp.NEG and node.dtype.is_integer and node.dtype.lanes == 1:
+            if self.keys.pure(value):
+                return self._constant(self._rebuilt(node, self.keys.form(node), node.dtype))
+        return node
+
+    def _not(self, node: Unary, value: Expr) -> Expr:
+        if self.keys.pure(value):
+            known = self.known_truth(value)
+            if known is not None:
+                return Const(not known, BOOL, span=node.span)
+        if isinstance(value, Binary) and value.op in COMPARISONS and value.dtype == BOOL:
+            # With NaN around, only equality of floats has an exact opposite.
+            if not value.lhs.dtype.is_float or value.op in (BinOp.EQ, BinOp.NE):
+                return value.replace(op=NEGATED[value.op])
+        return node
+
+    def _select(self, node: Select) -> Expr:
+        cond = self.simplify(node.cond)
+        if isinstance(cond, Const):
+            return self.simplify(node.then if cond.value else node.other)
+        with self.scope():
+            self.add_condition(cond, True)
+            then = self.simplify(node.then)
+        with self.scope():
+            self.add_condition(cond, False)
+            other = self.simplify(node.other)
+        if self.keys.pure(cond) and self.keys.pure(then) and self.keys.pure(other):
+            if self.keys.key(then) == self.keys.key(other):
+                return then
+            if isinstance(then, Const) and isinstance(other, Const) and node.dtype == BOOL:
+                if then.value:
+                    return cond
+                return self.simplify(Unary(UnOp.NOT, cond, BOOL, span=node.span))
+        if cond is node.cond and then is node.then and other is node.other:
+            return node
+        return Select(cond, then, other, node.dtype, span=node.span)
+
+    def _cast(self, node: Cast) -> Expr:
+        value = self.simplify(node.value)
+        target = node.dtype
+        if value.dtype == target:
+            return value
+        if isinstance(value, Const) and target.lanes == value.dtype.lanes:
+            return Const(
+                evaluate_cast(value.value, value.dtype, target), target, span=node.span
+            )
+        if isinstance(value, Cast) and target.lanes == 1 and self._through(value, target):
+            inner = value.value
+            if inner.dtype == target:
+                return inner
+            return self.simplify(Cast(target, inner, span=node.span))
+        if value is not node.value:
+            node = Cast(target, value, span=node.span)
+        return self._constant(node)
+
+    def _through(self, middle: Cast, target: DType) -> bool:
+        """Whether converting to the middle type first makes no difference."""
+        source, mid = middle.value.dtype, middle.dtype
+        if source.lanes != 1 or not self._preserves(middle.value, mid):
+            # Truncating integers twice is truncating once.
+            return (
+                source.is_integer and mid.is_integer and target.is_integer
+                and mid.bits >= target.bits
+            )  # fmt: skip
+        if mid.is_float and not source.is_float and not target.is_float:
+            # Out of range, floats and integers convert differently.
+            return target.is_bool or self.bounds(middle.value).within(type_range(target))
+        return True
+
+    def _preserves(self, value: Expr, dtype: DType) -> bool:
+        """Whether every value of `value` exists in `dtype`."""
+        source = value.dtype
+        if source.is_float:
+            return dtype.is_float and _float_fits(source, dtype)
+        bounds = self.bounds(value)
+        if dtype.is_float:
+            digits = _DIGITS.get(dtype, 0)
+            return bounds.within(iv.Interval(-(1 << digits), 1 << digits))
+        if dtype.is_bool:
+            return bounds.within(iv.TRUTH)
+        return bounds.within(type_range(dtype))
+
+    def _call(self, node: Call) -> Expr:
+        new: Any = self._generic(node)
+        if not (new.args and new.name in FOLDABLE and not new.attrs and new.dtype.lanes == 1):
+            return new  # type: ignore[no-any-return]
+        args = new.args
+        if all(isinstance(a, Const) and a.dtype == args[0].dtype for a in args):
+            values = [canonical_const(a).value for a in args]
+            try:
+                value = evaluate_call(new.name, values, new.dtype, args[0].dtype)
+            except DTypeError:
+                return new  # type: ignore[no-any-return]
+            return Const(value, new.dtype, span=new.span)
+        if new.dtype.is_integer and self.keys.pure(new):
+            if new.name == "abs" and self.bounds(args[0]).lo >= 0:
+                return args[0]  # type: ignore[no-any-return]
+            return self._constant(new)
+        return new  # type: ignore[no-any-return]
+
+
+_DIGITS = {"float16": 11, "bfloat16": 8, "float32": 24, "tfloat32": 24, "float64": 53}
+_WIDER = {
+    "float16": ("float32", "tfloat32", "float64"),
+    "bfloat16": ("float32", "tfloat32", "float64"),
+    "float32": ("float64", "tfloat32"),
+    "tfloat32": ("float32", "float64"),
+}
+
+
+def _float_fits(source: DType, dtype: DType) -> bool:
+    """Whether every value of a float type, NaN and infinity too, exists in another."""
+    if source == dtype:
+        return True
+    if source.bits <= 8:
+        return dtype.bits >= 32 or (dtype == "bfloat16" and source != "float8_e8m0fnu")
+    return str(dtype) in _WIDER.get(source, ())
+
+
+def _is_zero(value: Any, *, negative: bool) -> bool:
+    return value is not None and value == 0 and (math.copysign(1.0, value) < 0) is negative
+
+
+def _decide(op: BinOp, gap: iv.Interval) -> bool | None:
+    """The truth of ``a op b`` from the bounds of ``a - b``."""
+    lo, hi = gap
+    if op is BinOp.LT:
+        return True if hi < 0 else False if lo >= 0 else None
+    if op is BinOp.LE:
+        return True if hi <= 0 else False if lo > 0 else None
+    if op is BinOp.GT:
+        return True if lo > 0 else False if hi <= 0 else None
+    if op is BinOp.GE:
+        return True if lo >= 0 else False if hi < 0 else None
+    equal = True if lo == hi == 0 else False if lo > 0 or hi < 0 else None
+    return equal if op is BinOp.EQ or equal is None else not equal
+
+
+
+
+def simplify(expr: Expr) -> Expr:
+    """Simplify one expression without any facts."""
+    return Simplifier().simplify(expr)
+
+
+
