@@ -238,6 +238,8 @@ class BufferRegion(Node):
 
     def describe(self) -> str:
         """A phrase for error messages."""
+        if shape_text(self.extents) == shape_text(self.buffer.shape):
+            return self.buffer.describe()
         return f"region {shape_text(self.extents)} of {self.buffer.describe()}"
 
     def __getitem__(self, index: Any) -> Any:

@@ -354,7 +354,11 @@ def as_expr(value: object, dtype: DType | None = None) -> Expr:
 def describe(value: object) -> str:
     """A short phrase for error messages."""
     what = getattr(value, "describe", None)
-    return str(what()) if callable(what) else f"{type(value).__name__} {value!r}"[:80]
+    if callable(what):
+        return str(what())
+    if callable(value) and hasattr(value, "__name__"):
+        return f"the {'class' if isinstance(value, type) else 'function'} {value.__name__}"
+    return f"{type(value).__name__} {value!r}"[:80]
 
 
 def _literal_type(number: bool | int | float, other: DType) -> DType:
@@ -389,7 +393,7 @@ def match_types(a: object, b: object) -> tuple[Expr, Expr]:
     return cast(x, dtype), cast(y, dtype)
 
 
-def _fold_python(op: BinOp, a: object, b: object) -> Any:
+def fold_python(op: BinOp, a: object, b: object) -> Any:
     """Helpers such as T.max work on two Python numbers as Python would."""
     import operator as o
 

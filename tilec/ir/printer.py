@@ -101,7 +101,9 @@ class Printer:
             s.If: self._if,
             s.Assert: lambda n: self.line(f"assert {self.expr(n.cond)}, {n.message!r}"),
             s.Evaluate: lambda n: self.line(
-                self.expr(n.value) if isinstance(n.value, Call) else f"T.evaluate({self.expr(n.value)})"
+                self._call(n.value, wanted=False)
+                if isinstance(n.value, Call)
+                else f"T.evaluate({self.expr(n.value)})"
             ),
             s.Break: lambda _n: self.line("break"),
             s.Continue: lambda _n: self.line("continue"),
@@ -192,11 +194,15 @@ class Printer:
         right = self.expr(node.rhs, level + 1, peer_r)
         return f"{left} {_SYMBOL[op]} {right}", level
 
-    def _call(self, node: Call) -> str:
+    def _call(self, node: Call, *, wanted: bool = True) -> str:
         parts = [self._operand(a) for a in node.args]
+        if node.name == "sync":
+            return "T.sync_threads()"
         if node.name == "reinterpret":
             parts.append(f'"{node.dtype!s}"')
         parts += [f"{k}={self._operand(v)}" for k, v in node.attrs.items()]
+        if wanted and node.name.startswith("atomic_"):
+            parts.append("return_prev=True")
         return f"T.{node.name}({', '.join(parts)})"
 
     def _index(self, node: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from types import CodeType, FrameType
+from types import CodeType, FrameType, TracebackType
 
 from tilec.diagnostics import NO_SPAN, Span
 
@@ -25,14 +25,17 @@ def _is_internal(code: CodeType) -> bool:
 
 def frame_span(frame: FrameType) -> Span:
     """The span of the instruction that `frame` is executing."""
-    code = frame.f_code
+    return _code_span(frame.f_code, frame.f_lasti, frame.f_lineno or 0)
+
+
+def _code_span(code: CodeType, last_instruction: int, fallback: int) -> Span:
     table = _POSITIONS.get(code)
     if table is None:
         table = _POSITIONS[code] = list(code.co_positions())
-    index = frame.f_lasti // 2
+    index = last_instruction // 2
     line, end_line, col, end_col = table[index] if 0 <= index < len(table) else (None,) * 4
     if line is None:
-        line = frame.f_lineno or 0
+        line = fallback
     return Span(
         code.co_filename,
         line,
@@ -48,3 +51,21 @@ def caller_span() -> Span:
     while frame is not None and _is_internal(frame.f_code):
         frame = frame.f_back
     return NO_SPAN if frame is None else frame_span(frame)
+
+
+def traceback_span(error: BaseException, *, innermost_only: bool = False) -> Span:
+    """The span of the innermost frame of a traceback that is outside the compiler.
+
+    With `innermost_only` that frame must be the one that raised; `NO_SPAN` otherwise.
+    """
+    found: TracebackType | None = None
+    last = error.__traceback__
+    while last is not None:
+        if not _is_internal(last.tb_frame.f_code):
+            found = last
+        if last.tb_next is None:
+            break
+        last = last.tb_next
+    if found is None or (innermost_only and found is not last):
+        return NO_SPAN
+    return _code_span(found.tb_frame.f_code, found.tb_lasti, found.tb_lineno)

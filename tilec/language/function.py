@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import linecache
+import re
 import sys
 from collections.abc import Callable, Mapping
 from types import FunctionType
@@ -21,17 +22,58 @@ from tilec.diagnostics import (
 from tilec.language.builder import Builder, name_buffer
 from tilec.language.params import ConstVar, TensorSpec, scalar_param
 from tilec.language.source import annotations_of, function_span, staged_function
+from tilec.options import options
 
 _SCRIPT_NUMBER = itertools.count(1)
 
 
 def _trace(active: Builder, run: Callable[[], Any]) -> Any:
-    """Run a twin with `active` as the emitter."""
+    """Run a twin with `active` as the emitter; its errors point at the user's line."""
     token = ir.EMITTER.set(active)
     try:
         return run()
+    except TilecError as error:
+        located = error.with_span(ir.traceback_span(error))
+        if options.traceback == "short":
+            located.__traceback__ = None
+        raise located from None
+    except TypeError as error:
+        wrong = _wrong_call(error)
+        if wrong is None:
+            raise
+        raise wrong from None
     finally:
         ir.EMITTER.reset(token)
+
+
+_CALL_MISMATCH = re.compile(
+    r"(?:\w+\.)*(\w+)\(\) (got an unexpected keyword|got multiple values|missing \d|takes )"
+)
+
+
+def _wrong_call(error: TypeError) -> OperandError | None:
+    """A located error for a call of one of the language's functions with wrong arguments."""
+    import inspect
+
+    import tilec.language as language
+
+    match = _CALL_MISMATCH.match(str(error))
+    span = ir.traceback_span(error, innermost_only=True)
+    if match is None or span is ir.NO_SPAN:
+        return None
+    function = vars(language).get(match.group(1))
+    if not callable(function):
+        return None
+    try:
+        signature = str(inspect.signature(function))
+    except (TypeError, ValueError):
+        signature = "(...)"
+    return OperandError(f"T.{error}", span=span, hint=f"T.{match.group(1)}{_short(signature)}")
+
+
+def _short(signature: str) -> str:
+    """A signature without its annotations."""
+    return re.sub(r":\s*'[^']*'", "", signature).split(" -> ")[0]
 
 
 def prim_func(func: Any = None, *, eager_jit: bool = False) -> Any:

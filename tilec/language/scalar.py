@@ -18,9 +18,9 @@ def _number(value: Any) -> bool:
 
 def _binary(op: BinOp, a: Any, b: Any) -> Any:
     if _number(a) and _number(b):
-        from tilec.ir.expr import _fold_python
+        from tilec.ir.expr import fold_python
 
-        return _fold_python(op, a, b)
+        return fold_python(op, a, b)
     return ir.binary(op, a, b)
 
 
