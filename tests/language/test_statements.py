@@ -111,7 +111,7 @@ def test_boolean_operators_with_python_operands_short_circuit():
         with T.Kernel(2) as bx:
             if True and bx == 0:
                 A[0] = 1
-            if False and A[999999] == 0:
+            if False and A[999999] == 0:  # noqa: SIM223
                 A[1] = 1
             if bx == 0 or False:
                 A[2] = 1
@@ -201,7 +201,7 @@ def test_mutable_variables():
             x = 5
             x += y
             A[0] = x
-            for i in range(3):
+            for _i in range(3):
                 x = x * 2
             A[1] = x
 
@@ -366,7 +366,7 @@ def test_every_operator_survives_printing():
             B[3] = T.cast(i, "float32") * 2
             B[4] = T.reinterpret(i, "float32")
             C[0] = (C[1] << 4) >> 4
-            A[8] = T.cast(i > 3, "int32") + T.cast(not (j == 2), "int32")
+            A[8] = T.cast(i > 3, "int32") + T.cast(not (j > 2), "int32")
 
     again(f)
 
@@ -493,7 +493,7 @@ def test_truth_of_a_run_time_value():
         @T.prim_func
         def f(A: T.Tensor((8,), "int32")):
             with T.Kernel(1):
-                A[0] = [1 for _ in [0] if A[0] > 0][0]
+                A[0] = len([1 for _ in [0] if A[0] > 0])
 
     refused(StagedTruthError, build)
 

@@ -49,7 +49,6 @@ from tilec.ir.intrinsics import INTRINSICS, Intrinsic, is_pure
 from tilec.ir.linear import Linear, difference, fold_int, linear, to_expr
 from tilec.ir.node import Node, NodeMeta, field
 from tilec.ir.printer import script, to_text
-from tilec.diagnostics import NO_SPAN
 from tilec.ir.span import caller_span, frame_span, traceback_span
 from tilec.ir.stmt import (
     Alloc,
@@ -146,6 +145,7 @@ __all__ = [
     "linear",
     "literal",
     "map_children",
+    "match_types",
     "promote",
     "scalar_names",
     "script",
@@ -158,6 +158,7 @@ __all__ = [
     "to_expr",
     "to_text",
     "tokens",
+    "traceback_span",
     "truth",
     "unary",
     "verify",

@@ -129,9 +129,7 @@ class Buffer(Node):
             hint=f"test one element, e.g. {self.name}[0] > 0",
         )
 
-    def resolve_index(
-        self, index: Any
-    ) -> tuple[tuple[Expr, ...], tuple[int | Expr, ...], bool]:
+    def resolve_index(self, index: Any) -> tuple[tuple[Expr, ...], tuple[int | Expr, ...], bool]:
         """Normalise an index: minima, extents and whether any part is a slice.
 
         Raises:
@@ -161,7 +159,7 @@ class Buffer(Node):
 
     def _resolve_one(self, item: Any, extent: int | Expr, axis: int) -> Expr:
         value = fold_int(item)
-        if isinstance(value, bool) or isinstance(value, float):
+        if isinstance(value, (bool, float)):
             raise OperandError(
                 f"index {value!r} of {self.name} is not an integer", span=caller_span()
             )
@@ -184,9 +182,7 @@ class Buffer(Node):
             )
         return expr
 
-    def _resolve_slice(
-        self, item: slice, extent: int | Expr, axis: int
-    ) -> tuple[Expr, int | Expr]:
+    def _resolve_slice(self, item: slice, extent: int | Expr, axis: int) -> tuple[Expr, int | Expr]:
         if item.step is not None and fold_int(item.step) != 1:
             raise OperandError(
                 f"a slice of {self.name} has step {item.step!r}; slices have no step",
@@ -243,7 +239,7 @@ class BufferRegion(Node):
         return f"region {shape_text(self.extents)} of {self.buffer.describe()}"
 
     def __getitem__(self, index: Any) -> Any:
-        """An element or sub-region, indices relative to the region (extent-1 dims may be left out)."""
+        """An element or sub-region, relative to the region; extent-1 dims may be left out."""
         items = index if isinstance(index, tuple) else (index,)
         kept = [i for i, e in enumerate(self.extents) if e != 1 or isinstance(e, Expr)]
         if len(items) == len(self.extents):
@@ -252,10 +248,11 @@ class BufferRegion(Node):
             self.buffer.name, tuple(self.extents[i] for i in kept), self.dtype, self.buffer.scope()
         )
         mins, extents, is_region = view.resolve_index(items)
-        full_mins, full_extents = list(self.mins), [1] * len(self.mins)
+        full_mins = list(self.mins)
+        full_extents: list[int | Expr] = [1] * len(self.mins)
         for axis, low, size in zip(kept, mins, extents, strict=True):
             full_mins[axis] = as_expr(fold_int(self.mins[axis] + low))
-            full_extents[axis] = size  # type: ignore[call-overload]
+            full_extents[axis] = size
         if is_region:
             return BufferRegion(
                 self.buffer, tuple(full_mins), tuple(full_extents), span=caller_span()

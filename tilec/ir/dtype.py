@@ -20,7 +20,16 @@ _CODES: dict[str, tuple[str, int]] = {
     "tfloat32": ("tfloat", 32),
     **{
         f"float8_{v}": (f"float8_{v}", 8)
-        for v in ("e3m4", "e4m3", "e4m3fn", "e4m3fnuz", "e4m3b11fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")
+        for v in (
+            "e3m4",
+            "e4m3",
+            "e4m3fn",
+            "e4m3fnuz",
+            "e4m3b11fnuz",
+            "e5m2",
+            "e5m2fnuz",
+            "e8m0fnu",
+        )
     },
     "float6_e2m3fn": ("float6_e2m3fn", 6),
     "float6_e3m2fn": ("float6_e3m2fn", 6),
@@ -178,8 +187,8 @@ def scalar_names() -> tuple[str, ...]:
 def promote(a: DType, b: DType) -> DType:
     """The type in which a binary operation on `a` and `b` is computed.
 
-    Floats win over integers, wider wins over narrower; bfloat16 with float16 gives float16; integers
-    of equal width give the unsigned one.
+    Floats win over integers, wider wins over narrower; bfloat16 with float16 gives float16;
+    integers of equal width give the unsigned one.
 
     Raises:
         DTypeError: two different narrow float formats of equal width.

@@ -78,7 +78,11 @@ _SYMBOL = {
 class Expr(Node):
     """A scalar value known at run time. `dtype` is its element type."""
 
-    dtype: DType
+    if TYPE_CHECKING:
+
+        @property
+        def dtype(self) -> DType:
+            """Element type."""
 
     def astype(self, dtype: object) -> Expr:
         """This value converted to `dtype` (C-style cast)."""
@@ -213,7 +217,7 @@ class Expr(Node):
     def __float__(self) -> NoReturn:
         self._no_python_value("float")
 
-    def __index__(self) -> NoReturn:
+    def __index__(self) -> NoReturn:  # noqa: PLE0305 - it always raises
         self._no_python_value("index")
 
 

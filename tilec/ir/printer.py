@@ -17,7 +17,6 @@ from tilec.ir import stmt as s
 from tilec.ir.buffer import LOCAL_VAR, Buffer, BufferRegion
 from tilec.ir.dtype import FLOAT32, INT32, DType
 from tilec.ir.expr import (
-    BinOp,
     Binary,
     Call,
     Cast,
@@ -32,7 +31,6 @@ from tilec.ir.expr import (
 )
 from tilec.ir.linear import fold_int
 from tilec.ir.node import Node
-
 
 _PRECEDENCE = {
     "or": 1, "and": 2, "eq": 4, "ne": 4, "lt": 4, "le": 4, "gt": 4, "ge": 4, "bitor": 5,
@@ -91,7 +89,7 @@ class Printer:
         self._taken: set[str] = set()
         self._unique = unique
         self._statements: dict[type, Callable[[Any], None]] = {
-            s.Seq: lambda n: [self.stmt(x) for x in n.stmts],
+            s.Seq: self._sequence,
             s.Bind: self._bind,
             s.Alloc: self._alloc,
             s.Store: self._store,
@@ -185,10 +183,8 @@ class Printer:
         peer_r = dtype if not lhs_const and not dtype.is_bool else None
         op = node.op.value
         if op in _FUNCTION:
-            return (
-                f"{_FUNCTION[op]}({self.expr(node.lhs, 0, peer_l)}, {self.expr(node.rhs, 0, peer_r)})",
-                _ATOM,
-            )
+            left, right = self.expr(node.lhs, 0, peer_l), self.expr(node.rhs, 0, peer_r)
+            return f"{_FUNCTION[op]}({left}, {right})", _ATOM
         level = _PRECEDENCE[op]
         left = self.expr(node.lhs, level + (1 if level == 4 else 0), peer_l)
         right = self.expr(node.rhs, level + 1, peer_r)
@@ -266,6 +262,10 @@ class Printer:
             self._tile_op(node)
             return
         self._statements[type(node)](node)
+
+    def _sequence(self, node: s.Seq) -> None:
+        for child in node.stmts:
+            self.stmt(child)
 
     def _block(self, header: str, body: s.Stmt | None) -> None:
         self.line(header)

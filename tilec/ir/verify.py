@@ -142,7 +142,9 @@ class _Verifier:
     def _bind(self, node: s.Bind) -> None:
         self._expr(node.value)
         if node.var.dtype != node.value.dtype:
-            self._fail(f"let `{node.var.name}` is {node.var.dtype!s}, its value {node.value.dtype!s}")
+            self._fail(
+                f"let `{node.var.name}` is {node.var.dtype!s}, its value {node.value.dtype!s}"
+            )
         self._declare(node.var)
 
     def _alloc(self, node: s.Alloc) -> None:

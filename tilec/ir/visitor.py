@@ -97,5 +97,3 @@ def free_vars(expr: Node) -> list[Var]:
         if isinstance(node, Var):
             found.setdefault(node)
     return list(found)
-
-

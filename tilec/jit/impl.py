@@ -13,8 +13,8 @@ from typing import Any
 
 from tilec import ir
 from tilec.diagnostics import JITArgumentError, JITModeError, NoTraceError, OperandError
-from tilec.jit.keys import captures, freeze
 from tilec.jit.kernel import JITKernel, compile_function
+from tilec.jit.keys import captures, freeze
 from tilec.language import function as tracing
 from tilec.language import launch, params
 from tilec.language.function import EagerContext, EagerFunction, TensorArgument
@@ -139,9 +139,7 @@ class JITImpl:
             with self._lock:
                 kernel = self._kernels.get(key)
                 if kernel is None:
-                    kernel = compile_function(
-                        self._lazy_function(args, keywords), **self.settings
-                    )
+                    kernel = compile_function(self._lazy_function(args, keywords), **self.settings)
                     self._pins.append(pins)
                     self._kernels[key] = kernel
         return kernel
@@ -180,8 +178,10 @@ class JITImpl:
         if isinstance(value, (bool, int, float, str, ir.DType)):
             return False
         if hasattr(value, "__dlpack__") or hasattr(value, "__cuda_array_interface__"):
-            return getattr(value, "shape", ()) != () or not hasattr(value, "item") or (
-                hasattr(value, "strides") and not _is_scalar(value)
+            return (
+                getattr(value, "shape", ()) != ()
+                or not hasattr(value, "item")
+                or (hasattr(value, "strides") and not _is_scalar(value))
             )
         return False
 
@@ -334,7 +334,9 @@ def _object(node: ast.expr, scope: Mapping[str, Any]) -> Any:
         return scope.get(node.id)
     if isinstance(node, ast.Attribute):
         base = _object(node.value, scope)
-        return None if base is None else vars(base).get(node.attr) if inspect.ismodule(base) else None
+        return (
+            None if base is None else vars(base).get(node.attr) if inspect.ismodule(base) else None
+        )
     return None
 
 

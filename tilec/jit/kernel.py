@@ -152,7 +152,11 @@ def compile_function(
     configs = {**func.attrs.get("pass_configs", {}), **dict(pass_configs or {})}
     flags = compile_flags.split() if isinstance(compile_flags, str) else list(compile_flags or ())
     context = registry().context(
-        target, target_host, execution_backend, configs, [*func.attrs.get("compile_flags", ()), *flags]
+        target,
+        target_host,
+        execution_backend,
+        configs,
+        [*func.attrs.get("compile_flags", ()), *flags],
     )
     artifact = lower_with_context(func, context)
     python = time.perf_counter() - start

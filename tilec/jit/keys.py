@@ -39,7 +39,8 @@ def freeze(value: Any, pins: list[Any], depth: int = 0) -> Any:
         return ("module", value.__name__)
     try:
         hash(value)
-        plain = type(value).__hash__ is not object.__hash__ and not isinstance(value, ir.Node)
+        by_content = type(value).__hash__ != object.__hash__
+        plain = by_content and not isinstance(value, ir.Node)
     except TypeError:
         plain = False
     if plain:
@@ -60,9 +61,7 @@ def captures(func: FunctionType, pins: list[Any], depth: int = 0) -> Any:
         if isinstance(value, ModuleType):
             if not _is_library(value.__name__):
                 found = ((n, vars(value)[n]) for n in names if n in vars(value))
-                frozen.append(
-                    (name, tuple((n, v) for n, v in found if isinstance(v, _SIMPLE)))
-                )
+                frozen.append((name, tuple((n, v) for n, v in found if isinstance(v, _SIMPLE))))
             continue
         frozen.append((name, freeze(value, pins, depth)))
     inner = [c for c in func.__code__.co_consts if type(c) is type(func.__code__)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import linecache
@@ -13,6 +14,7 @@ from typing import Any
 
 from tilec import ir
 from tilec.diagnostics import (
+    NO_SPAN,
     JITArgumentError,
     OperandError,
     ReturnError,
@@ -59,7 +61,7 @@ def _wrong_call(error: TypeError) -> OperandError | None:
 
     match = _CALL_MISMATCH.match(str(error))
     span = ir.traceback_span(error, innermost_only=True)
-    if match is None or span is ir.NO_SPAN:
+    if match is None or span is NO_SPAN:
         return None
     function = vars(language).get(match.group(1))
     if not callable(function):
@@ -271,10 +273,8 @@ class EagerFunction:
     def scan(self, arguments: dict[str, Any]) -> EagerContext:
         """First phase: what the kernel declares before its first T.Kernel."""
         context = EagerContext(self.name, None)
-        try:
+        with contextlib.suppress(_ReachedKernel):
             self._run(arguments, context)
-        except _ReachedKernel:
-            pass
         return context
 
     def trace(self, arguments: dict[str, Any], values: Mapping[str, int]) -> ir.PrimFunc:
@@ -288,7 +288,11 @@ class EagerFunction:
     ) -> ir.PrimFunc:
         span = function_span(self.func)
         returned = (
-            [] if result is None else list(result) if isinstance(result, (tuple, list)) else [result]
+            []
+            if result is None
+            else list(result)
+            if isinstance(result, (tuple, list))
+            else [result]
         )
         for item in returned:
             if not any(item is out for out in context.outputs):

@@ -34,14 +34,19 @@ def _extent(value: Any, axis: int) -> Any:
 def _dims(what: str, value: Any) -> tuple[int, ...]:
     items = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if not 1 <= len(items) <= 3:
-        raise LaunchError(f"T.Kernel: {what} has {len(items)} dimensions", span=ir.caller_span(),
-                          hint="one to three")
+        raise LaunchError(
+            f"T.Kernel: {what} has {len(items)} dimensions",
+            span=ir.caller_span(),
+            hint="one to three",
+        )
     result = []
     for item in items:
         item = ir.fold_int(item)
         if isinstance(item, bool) or not isinstance(item, int):
             raise LaunchError(
-                f"T.Kernel: {what} is {value!r}", span=ir.caller_span(), hint="an int, or up to three"
+                f"T.Kernel: {what} is {value!r}",
+                span=ir.caller_span(),
+                hint="an int, or up to three",
             )
         if item <= 0:
             raise LaunchError(
@@ -239,9 +244,11 @@ def annotate_layout(layout_map: dict[Any, Any]) -> None:
                 f"T.annotate_layout: {ir.describe(buffer)} is not an on-chip buffer",
                 span=ir.caller_span(),
             )
-        made = Layout(buffer.shape, layout) if callable(layout) and not isinstance(
-            layout, (Layout, Fragment)
-        ) else layout
+        made = (
+            Layout(buffer.shape, layout)
+            if callable(layout) and not isinstance(layout, (Layout, Fragment))
+            else layout
+        )
         if not isinstance(made, (Layout, Fragment)):
             raise OperandError(
                 f"T.annotate_layout: {layout!r} is not a layout for {buffer.name}",

@@ -148,8 +148,11 @@ def Pipelined(  # noqa: N802
     """
     span = ir.caller_span()
     if isinstance(num_stages, bool) or not isinstance(num_stages, int) or num_stages < 0:
-        raise OperandError(f"T.Pipelined: num_stages is {num_stages!r}", span=span,
-                           hint="a non-negative int; 0 is a plain loop")
+        raise OperandError(
+            f"T.Pipelined: num_stages is {num_stages!r}",
+            span=span,
+            hint="a non-negative int; 0 is a plain loop",
+        )
     if (order is None) != (stage is None):
         raise OperandError("T.Pipelined: order and stage are given together", span=span)
     notes = dict(annotations or {})

@@ -159,5 +159,5 @@ def scalar_param(name: str, annotation: Any) -> ir.Buffer | ir.Var:
     raise UnknownNameError(
         f"parameter `{name}` is annotated with {annotation!r}",
         span=ir.caller_span(),
-        hint="annotate tensors with T.Tensor(shape, dtype) and scalars with a dtype such as T.int32",
+        hint="annotate tensors with T.Tensor(shape, dtype), scalars with a dtype such as T.int32",
     )

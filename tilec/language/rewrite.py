@@ -291,7 +291,7 @@ class Rewriter(ast.NodeTransformer):
                 self._refuse(
                     node,
                     f"an annotation of `{target.id}` without a value",
-                    "only parameters are annotated in the body, e.g. A: T.Tensor[[M, N], T.float16]",
+                    "only parameters are annotated in the body, as in A: T.Tensor[[M], dtype]",
                 )
             call = self._rt(
                 "annotate_param", ast.Constant(target.id), annotation, self._load(target.id)
@@ -330,9 +330,7 @@ class Rewriter(ast.NodeTransformer):
         if not names:
             return []
         body: list[ast.stmt] = [
-            ast.Assign(
-                [self._store(n)], self._on(token, method, ast.Constant(n), self._peek(n))
-            )
+            ast.Assign([self._store(n)], self._on(token, method, ast.Constant(n), self._peek(n)))
             for n in names
         ]
         return [ast.If(ast.Attribute(self._load(token), "staged", ast.Load()), body, [])]
@@ -466,9 +464,7 @@ class Rewriter(ast.NodeTransformer):
 
     def visit_BoolOp(self, node: ast.BoolOp) -> Any:
         method = "and_" if isinstance(node.op, ast.And) else "or_"
-        return self._at(
-            self._rt(method, *(self._lambda(self.visit(v)) for v in node.values)), node
-        )
+        return self._at(self._rt(method, *(self._lambda(self.visit(v)) for v in node.values)), node)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
         if isinstance(node.op, ast.Not):

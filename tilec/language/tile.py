@@ -103,9 +103,7 @@ def fill(buffer: Any, value: Any, annotations: dict[str, Any] | None = None) -> 
     target = region(buffer, "T.fill: the destination")
     if not isinstance(value, (ir.Expr, bool, int, float)) and not hasattr(value, "dtype"):
         raise OperandError(f"T.fill: the value is {ir.describe(value)}", span=ir.caller_span())
-    emit_tile_op(
-        ops.Fill(target, ir.cast(value, target.dtype), annotations, span=ir.caller_span())
-    )
+    emit_tile_op(ops.Fill(target, ir.cast(value, target.dtype), annotations, span=ir.caller_span()))
 
 
 def clear(buffer: Any, annotations: dict[str, Any] | None = None) -> None:
@@ -176,8 +174,9 @@ def reduce(
         ShapeError: `dim` out of range or a wrong output shape.
         DTypeError: a bitwise reduction of floats.
     """
-    src, dst = region(buffer, f"T.reduce_{reduce_type}: the source"), region(
-        out, f"T.reduce_{reduce_type}: the destination"
+    src, dst = (
+        region(buffer, f"T.reduce_{reduce_type}: the source"),
+        region(out, f"T.reduce_{reduce_type}: the destination"),
     )
     if isinstance(dim, int) and not isinstance(dim, bool) and -len(src.extents) <= dim < 0:
         dim += len(src.extents)
@@ -196,50 +195,96 @@ def reduce(
     )
 
 
-def reduce_sum(buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1,
-               annotations: dict[str, Any] | None = None) -> None:  # fmt: skip
+def reduce_sum(
+    buffer: Any,
+    out: Any,
+    dim: int = -1,
+    clear: bool = True,
+    batch: int = 1,
+    annotations: dict[str, Any] | None = None,
+) -> None:
     """Sum along `dim`; see `reduce`."""
     reduce(buffer, out, "sum", dim, clear, batch, annotations=annotations)
 
 
-def reduce_abssum(buffer: Any, out: Any, dim: int = -1, batch: int = 1,
-                  annotations: dict[str, Any] | None = None) -> None:  # fmt: skip
+def reduce_abssum(
+    buffer: Any, out: Any, dim: int = -1, batch: int = 1, annotations: dict[str, Any] | None = None
+) -> None:
     """Sum of absolute values along `dim`; always clears `out`."""
     reduce(buffer, out, "abssum", dim, True, batch, annotations=annotations)
 
 
-def reduce_max(buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1,
-               nan_propagate: bool = False, annotations: dict[str, Any] | None = None) -> None:  # fmt: skip
+def reduce_max(
+    buffer: Any,
+    out: Any,
+    dim: int = -1,
+    clear: bool = True,
+    batch: int = 1,
+    nan_propagate: bool = False,
+    annotations: dict[str, Any] | None = None,
+) -> None:
     """Maximum along `dim`; see `reduce`."""
     reduce(buffer, out, "max", dim, clear, batch, nan_propagate, annotations)
 
 
-def reduce_min(buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1,
-               nan_propagate: bool = False, annotations: dict[str, Any] | None = None) -> None:  # fmt: skip
+def reduce_min(
+    buffer: Any,
+    out: Any,
+    dim: int = -1,
+    clear: bool = True,
+    batch: int = 1,
+    nan_propagate: bool = False,
+    annotations: dict[str, Any] | None = None,
+) -> None:
     """Minimum along `dim`; see `reduce`."""
     reduce(buffer, out, "min", dim, clear, batch, nan_propagate, annotations)
 
 
-def reduce_absmax(buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1,
-                  nan_propagate: bool = False, annotations: dict[str, Any] | None = None) -> None:  # fmt: skip
+def reduce_absmax(
+    buffer: Any,
+    out: Any,
+    dim: int = -1,
+    clear: bool = True,
+    batch: int = 1,
+    nan_propagate: bool = False,
+    annotations: dict[str, Any] | None = None,
+) -> None:
     """Maximum of absolute values along `dim`; see `reduce`."""
     reduce(buffer, out, "absmax", dim, clear, batch, nan_propagate, annotations)
 
 
-def reduce_bitand(buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1,
-                  annotations: dict[str, Any] | None = None) -> None:  # fmt: skip
+def reduce_bitand(
+    buffer: Any,
+    out: Any,
+    dim: int = -1,
+    clear: bool = True,
+    batch: int = 1,
+    annotations: dict[str, Any] | None = None,
+) -> None:
     """Bitwise and along `dim`; integers and bool only."""
     reduce(buffer, out, "bitand", dim, clear, batch, annotations=annotations)
 
 
-def reduce_bitor(buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1,
-                 annotations: dict[str, Any] | None = None) -> None:  # fmt: skip
+def reduce_bitor(
+    buffer: Any,
+    out: Any,
+    dim: int = -1,
+    clear: bool = True,
+    batch: int = 1,
+    annotations: dict[str, Any] | None = None,
+) -> None:
     """Bitwise or along `dim`; integers and bool only."""
     reduce(buffer, out, "bitor", dim, clear, batch, annotations=annotations)
 
 
-def reduce_bitxor(buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1,
-                  annotations: dict[str, Any] | None = None) -> None:  # fmt: skip
+def reduce_bitxor(
+    buffer: Any,
+    out: Any,
+    dim: int = -1,
+    clear: bool = True,
+    batch: int = 1,
+    annotations: dict[str, Any] | None = None,
+) -> None:
     """Bitwise exclusive or along `dim`; integers and bool only."""
     reduce(buffer, out, "bitxor", dim, clear, batch, annotations=annotations)
 
@@ -316,14 +361,15 @@ def _atomic_element(
     return None
 
 
-def atomic_max(dst: Any, value: Any, memory_order: str | None = None,
-               return_prev: bool = False) -> Any:  # fmt: skip
+def atomic_max(
+    dst: Any, value: Any, memory_order: str | None = None, return_prev: bool = False
+) -> Any:
     """``dst = max(dst, value)`` atomically, on an element."""
     return _atomic_element("atomic_max", dst, value, memory_order, return_prev)
 
 
-def atomic_min(dst: Any, value: Any, memory_order: str | None = None,
-               return_prev: bool = False) -> Any:  # fmt: skip
+def atomic_min(
+    dst: Any, value: Any, memory_order: str | None = None, return_prev: bool = False
+) -> Any:
     """``dst = min(dst, value)`` atomically, on an element."""
     return _atomic_element("atomic_min", dst, value, memory_order, return_prev)
-

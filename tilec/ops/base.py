@@ -35,8 +35,9 @@ def loop_vars(extents: tuple[Any, ...], names: str = "ijklmn") -> tuple[ir.Var, 
     return tuple(ir.Var(names[n % len(names)], INT32) for n in range(len(extents)))
 
 
-def parallel(variables: tuple[ir.Var, ...], extents: tuple[Any, ...], body: ir.Stmt,
-             span: Any) -> ir.Stmt:
+def parallel(
+    variables: tuple[ir.Var, ...], extents: tuple[Any, ...], body: ir.Stmt, span: Any
+) -> ir.Stmt:
     """A parallel nest over `extents`; just the body where there is nothing to loop over."""
     if not variables:
         return body

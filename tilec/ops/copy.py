@@ -139,7 +139,7 @@ class Fill(TileOp):
         value = ir.const_value(self.value)
         if value is None:
             raise NotImplementedError("the value of this fill is not a constant")
-        return (np.full(self.dst.extents, value),)  # type: ignore[arg-type]
+        return (np.full(self.dst.extents, value),)
 
     def lower(self) -> ir.Stmt:
         """A parallel loop of stores."""

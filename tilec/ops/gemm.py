@@ -44,7 +44,9 @@ class Gemm(TileOp):
         n = self.B.extents[-2 if self.transpose_B else -1]
         if self.transpose_A:
             m, k = k, m
-        assert isinstance(m, int) and isinstance(n, int) and isinstance(k, int)
+        assert isinstance(m, int)
+        assert isinstance(n, int)
+        assert isinstance(k, int)
         return m, n, k
 
     def check(self) -> None:
@@ -74,13 +76,7 @@ class Gemm(TileOp):
                 raise GemmShapeError(
                     f"T.gemm {what} shape check failed: {what}_{ax} = {x}, {what}_{ay} = {y}",
                     span=span,
-                    notes=(
-                        f"A is {ir.shape_text(self.A.extents)}"
-                        f"{' transposed' if self.transpose_A else ''}, "
-                        f"B is {ir.shape_text(self.B.extents)}"
-                        f"{' transposed' if self.transpose_B else ''}, "
-                        f"C is {ir.shape_text(self.C.extents)}",
-                    ),
+                    notes=(self._shapes(),),
                     hint="check the tile shapes and transpose_A / transpose_B",
                 )
         for what, value in (("M", m_a), ("N", n_b), ("K", k_a)):
@@ -99,13 +95,17 @@ class Gemm(TileOp):
                 hint="T.copy into a tile of the other dtype converts",
             )
         if da.is_bool or dc.is_bool or da.is_float != dc.is_float:
-            raise DTypeError(
-                f"T.gemm: operands of {da!s} cannot accumulate into {dc!s}", span=span
-            )
+            raise DTypeError(f"T.gemm: operands of {da!s} cannot accumulate into {dc!s}", span=span)
         if dc.bits < da.bits:
             raise DTypeError(
                 f"T.gemm: the accumulator {dc!s} is narrower than the operands {da!s}", span=span
             )
+
+    def _shapes(self) -> str:
+        """The operands' shapes, for messages."""
+        a = f"A is {ir.shape_text(self.A.extents)}{' transposed' if self.transpose_A else ''}"
+        b = f"B is {ir.shape_text(self.B.extents)}{' transposed' if self.transpose_B else ''}"
+        return f"{a}, {b}, C is {ir.shape_text(self.C.extents)}"
 
     def reads(self) -> tuple[ir.BufferRegion, ...]:
         """A, B, and C unless it is cleared."""
@@ -126,7 +126,7 @@ class Gemm(TileOp):
         result = a @ b
         if len(inputs) == 3 and self.clear_accum is not True:
             result = result + inputs[2].reshape(result.shape)
-        return (result.reshape([int(e) for e in self.C.extents]),)  # type: ignore[call-overload]
+        return (result.reshape([int(e) for e in self.C.extents]),)
 
     def lower(self) -> ir.Stmt:
         """Three loops; the accumulator stays in C's dtype."""

@@ -62,7 +62,9 @@ class Reduce(TileOp):
         rank = len(self.src.extents)
         if self.kind not in KINDS:
             raise OperandError(
-                f"T.reduce: unknown kind {self.kind!r}", span=span, hint=f"one of {', '.join(KINDS)}"
+                f"T.reduce: unknown kind {self.kind!r}",
+                span=span,
+                hint=f"one of {', '.join(KINDS)}",
             )
         if not isinstance(self.dim, int) or not 0 <= self.dim < rank:
             raise ShapeError(
@@ -134,7 +136,7 @@ class Reduce(TileOp):
             "absmax": np.maximum if nan else np.fmax, "min": np.minimum if nan else np.fmin,
         }  # fmt: skip
         fn = fns[self.kind]
-        result = fn.reduce(x, axis=self.dim).reshape([int(e) for e in self.dst.extents])  # type: ignore[call-overload]
+        result = fn.reduce(x, axis=self.dim).reshape([int(e) for e in self.dst.extents])
         if not self.clear:
             old = np.abs(inputs[1]) if self.kind == "absmax" else inputs[1]
             result = fn(old, result)

@@ -130,9 +130,7 @@ class _Facts:
 
     def _visit(self, node: ir.Stmt, *, inside: bool) -> None:
         per_lane = inside or self.statement(node)
-        if per_lane or any(
-            isinstance(c, ir.Expr) and self.varying(c) for c in node.children
-        ):
+        if per_lane or any(isinstance(c, ir.Expr) and self.varying(c) for c in node.children):
             self.found = True
         if isinstance(node, ir.Bind) and self.varying(node.value):
             self._add(self.vars, node.var)
@@ -291,7 +289,9 @@ class _Lanes:
             )
 
         def visit(child: Any) -> Any:
-            return self._inner(child, lane) if isinstance(child, ir.Stmt) else self._expr(child, lane)
+            return (
+                self._inner(child, lane) if isinstance(child, ir.Stmt) else self._expr(child, lane)
+            )
 
         if isinstance(node, ir.Store) and node.buffer in self._arrays:
             array = self._arrays[node.buffer]
@@ -366,6 +366,8 @@ def _as_loops(node: Any) -> Any:
         body = _as_loops(node.body)
         zero = ir.Const(0, _INT32)
         for var, extent in reversed(list(zip(node.vars, node.extents, strict=True))):
-            body = ir.For(var, zero, extent, ir.Const(1, _INT32), "serial", {}, body, span=node.span)
+            body = ir.For(
+                var, zero, extent, ir.Const(1, _INT32), "serial", {}, body, span=node.span
+            )
         return body
     return ir.map_children(node, _as_loops) if isinstance(node, ir.Stmt) else node
