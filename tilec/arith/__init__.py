@@ -1,8 +1,9 @@
 """Scalar arithmetic: what operations mean, and what can be known about integer expressions."""
 
 from tilec.arith.bounds import Interval
-from tilec.arith.intrinsics import FOLDABLE, evaluate_call, evaluate_fma, storage_dtype
+from tilec.arith.evaluate import evaluate
 from tilec.arith.formats import round_to, value_dtype
+from tilec.arith.intrinsics import FOLDABLE, evaluate_call, evaluate_fma, storage_dtype
 from tilec.arith.modular import Modular
 from tilec.arith.semantics import (
     canonical_const,
@@ -20,6 +21,7 @@ __all__ = [
     "Modular",
     "Simplifier",
     "canonical_const",
+    "evaluate",
     "evaluate_binary",
     "evaluate_call",
     "evaluate_cast",

@@ -26,16 +26,30 @@ def same_quotient(interval: Interval, divisor: int) -> int | None:
     return low if int(interval.hi) // divisor == low else None
 
 
-class Divider:
-    """Divides the forms of one dtype; new nodes get `span`."""
+class WrapsError(Exception):
+    """A numerator that a rule would make may wrap around; the rule does not apply."""
 
-    def __init__(self, facts: Facts, dtype: DType, span: Span) -> None:
+
+class Divider:
+    """Divides the forms of one dtype; new nodes get `span`.
+
+    Args:
+        index: whether arithmetic is assumed not to overflow. Where it is not, methods raise
+            `WrapsError` rather than make a numerator that may.
+    """
+
+    def __init__(self, facts: Facts, dtype: DType, span: Span, index: bool) -> None:
+        self._index = index
         self._facts = facts
         self._keys = facts.keys
         self._dtype = dtype
         self._span = span
 
     def _node(self, op: BinOp, form: Form, divisor: int) -> Form:
+        if not self._index:
+            limits = Interval(*self._dtype.int_range)
+            if not self._facts.form_bounds(form).within(limits):
+                raise WrapsError
         value = self._keys.emit(form, self._dtype, self._span)
         right = Const(divisor, self._dtype, span=self._span)
         return self._keys.atom(Binary(op, value, right, self._dtype, span=self._span))

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilec.arith import bounds as iv
-from tilec.arith.division import Divider, merge_div_mod, nonzero
+from tilec.arith.division import Divider, WrapsError, merge_div_mod, nonzero
 from tilec.arith.facts import FLIPPED, NEGATED, Facts, type_range
 from tilec.arith.forms import Form
 from tilec.arith.intrinsics import FOLDABLE, evaluate_call
@@ -226,18 +226,29 @@ class Simplifier(Facts):
     def _floor_division(self, node: Binary, lhs: Expr, rhs: Expr, is_div: bool) -> Expr:
         dtype = node.dtype
         divisor = self.bounds(rhs).value
-        divider = Divider(self, dtype, node.span)
         if divisor is not None and divisor > 1:
-            exact = self.exact(lhs)
-            # An inexact numerator still divides as one opaque value.
-            form = self.keys.form(lhs) if exact else self.keys.atom(lhs)
-            result = (divider.floordiv if is_div else divider.floormod)(form, divisor)
-            return self._rebuilt(node, result, dtype)
-        if divisor is None and self.exact(lhs):
+            op = BinOp.FLOORDIV if is_div else BinOp.FLOORMOD
+            return self._rebuilt(node, self._divided(node, lhs, divisor, op)[1], dtype)
+        if divisor is None and self.is_index(lhs):
+            divider = Divider(self, dtype, node.span, True)
             found = divider.symbolic(self.keys.form(lhs), rhs)
             if found is not None:
                 return self._rebuilt(node, found[0 if is_div else 1], dtype)
         return node
+
+    def _divided(self, node: Binary, lhs: Expr, divisor: int, op: BinOp) -> tuple[Form, Form]:
+        """The numerator's form and that of its quotient or remainder."""
+        divider = Divider(self, node.dtype, node.span, self.is_index(lhs))
+        divide = divider.floordiv if op is BinOp.FLOORDIV else divider.floormod
+        if self.exact(lhs):
+            form = self.keys.form(lhs)
+            try:
+                return form, divide(form, divisor)
+            except WrapsError:
+                pass
+        # The numerator still divides as one opaque value.
+        form = self.keys.atom(lhs)
+        return form, divide(form, divisor)
 
     def _extremum(self, node: Binary, lhs: Expr, rhs: Expr) -> Expr:
         if self.keys.key(lhs) == self.keys.key(rhs):
@@ -289,10 +300,7 @@ class Simplifier(Facts):
 
     def _if_resolved(self, node: Binary, lhs: Expr, divisor: int, op: BinOp) -> Expr:
         """`node` as a division or remainder of `lhs`, if no division is left in the result."""
-        divider = Divider(self, node.dtype, node.span)
-        exact = self.exact(lhs)
-        form = self.keys.form(lhs) if exact else self.keys.atom(lhs)
-        result = (divider.floordiv if op is BinOp.FLOORDIV else divider.floormod)(form, divisor)
+        form, result = self._divided(node, lhs, divisor, op)
         before = set(form.terms)
         if any(key not in before for key in result.terms):
             return node
