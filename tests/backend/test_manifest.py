@@ -199,4 +199,4 @@ def test_detection_order_and_failures() -> None:
     )
     with pytest.raises(TargetError, match="no backend is installed") as info:
         BackendRegistry().target("auto")
-    assert "pip install" in str(info.value.hint)
+    assert "install a backend" in str(info.value.hint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -72,6 +73,21 @@ def installed_plugins() -> tuple[PluginInfo, ...]:
         for point in entry_points(group=GROUP)
     ]
     return tuple(sorted(found, key=lambda p: (p.name, p.distribution, p.value)))
+
+
+def install_hint() -> str:
+    """How to get a backend: the extras of this distribution that bring one."""
+    from importlib.metadata import PackageNotFoundError, requires  # noqa: PLC0415 - as above
+
+    try:
+        requirements = requires(GROUP) or []
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        requirements = []
+    pattern = re.compile(rf"{GROUP}-(\w+)\b.*;.*extra == .\1")
+    extras = [match[1] for match in map(pattern.match, requirements) if match]
+    if not extras:
+        return "install a backend, a distribution with an entry point in the group 'tilec'"
+    return "install a backend: " + " or ".join(f"pip install '{GROUP}[{e}]'" for e in extras)
 
 
 class PluginManager:

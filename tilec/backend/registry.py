@@ -17,6 +17,7 @@ from tilec.backend.discovery import (
     PluginInfo,
     PluginManager,
     failure,
+    install_hint,
     installed_plugins,
 )
 from tilec.backend.manifest import BackendModule, check_api, validate
@@ -196,11 +197,7 @@ class BackendRegistry:
             message = "no backend is installed, so there is no target to compile for"
         else:
             message = "no installed target is present on this machine"
-        raise TargetError(
-            message,
-            notes=notes,
-            hint="install a backend, such as: pip install 'tilec[c]', which needs a C compiler",
-        )
+        raise TargetError(message, notes=notes, hint=install_hint())
 
     def backend(self, target: Target) -> BackendModule:
         """The backend that generates code for a target.

@@ -24,6 +24,7 @@ from tilec.diagnostics import InternalError, JITArgumentError, OperandError
 from tilec.engine.params import kernel_params, normalize_out_idx
 from tilec.options import options
 from tilec.transform.base import PassConfigKey, PassContext
+from tilec.transform.config import SOURCE_FOLDER
 
 HOST_PACKED = "host_packed"
 DEVICE_KERNEL = "device_kernel"
@@ -261,7 +262,7 @@ def _standard_instruments(ctx: PassContext) -> list[Instrument]:
 def _write_sources(artifact: CompiledArtifact, context: BackendContext) -> None:
     if options.dump_dir is not None:
         artifact.write(options.dump_dir / artifact.name)
-    folder = context.config.get(PassConfigKey.CUDA_KERNELS_OUTPUT_DIR.value)
+    folder = context.config.get(SOURCE_FOLDER.value)
     if folder:
         artifact.write(Path(str(folder)))
 

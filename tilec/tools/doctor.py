@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import tilec
 from tilec.backend import BackendModule, BackendRegistry, PluginFailure, Target, registry
+from tilec.backend.discovery import install_hint
 from tilec.diagnostics import TilecError
 from tilec.options import options
 
@@ -136,7 +137,7 @@ def render(report: Report, *, verbose: bool = False) -> str:
     """The report as text."""
     lines = [f"tilec {tilec.__version__}, Python {platform.python_version()}, {_machine()}"]
     if not report.plugins:
-        lines.append("no plugin is installed; try: pip install 'tilec[c]'")
+        lines.append(f"no plugin is installed; {install_hint()}")
     for plugin in report.plugins:
         lines += ["", f"plugin {plugin.name}: {plugin.distribution} {plugin.version}"]
         if plugin.failure is not None:

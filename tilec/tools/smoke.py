@@ -12,7 +12,7 @@ def add_one() -> ir.PrimFunc:
     """``B = A + 1`` over 256 floats, through on-chip memory."""
 
     @T.prim_func
-    def smoke(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")) -> None:  # type: ignore[valid-type] # noqa: F722, UP037
+    def smoke(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")) -> None:  # type: ignore[valid-type]
         with T.Kernel(2, threads=128) as block:
             tile = T.alloc_fragment((N // 2,), "float32")
             T.copy(A[block * (N // 2)], tile)

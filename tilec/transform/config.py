@@ -278,6 +278,10 @@ class PassConfigKey(StrEnum):
         return "." not in self.value
 
 
+SOURCE_FOLDER = PassConfigKey.CUDA_KERNELS_OUTPUT_DIR
+"""The key of the folder for generated sources, of whatever target."""
+
+
 def check_config(
     config: Mapping[Any, object] | None, extra: Mapping[str, ConfigKey] = MappingProxyType({})
 ) -> dict[str, object]:
