@@ -13,12 +13,17 @@ _INTERNAL: dict[CodeType, bool] = {}
 _POSITIONS: dict[CodeType, list[tuple[int | None, int | None, int | None, int | None]]] = {}
 
 
-def _is_internal(code: CodeType) -> bool:
-    """Whether `code` belongs to the compiler itself rather than to user source."""
+def _is_internal(frame: FrameType) -> bool:
+    """Whether a frame belongs to the compiler or to a dialect rather than to user source.
+
+    A module of a backend whose functions kernels call says so with ``__tilec_dialect__``.
+    """
+    code = frame.f_code
     known = _INTERNAL.get(code)
     if known is None:
         known = code.co_filename.startswith(_PACKAGE) or code.co_filename.startswith("<__tilec")
         known = known or code.co_filename.endswith(("contextlib.py", "functools.py"))
+        known = known or "__tilec_dialect__" in frame.f_globals
         _INTERNAL[code] = known
     return known
 
@@ -48,7 +53,7 @@ def _code_span(code: CodeType, last_instruction: int, fallback: int) -> Span:
 def caller_span() -> Span:
     """The span of the innermost frame outside the compiler (`NO_SPAN` if there is none)."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and _is_internal(frame.f_code):
+    while frame is not None and _is_internal(frame):
         frame = frame.f_back
     return NO_SPAN if frame is None else frame_span(frame)
 
@@ -61,7 +66,7 @@ def traceback_span(error: BaseException, *, innermost_only: bool = False) -> Spa
     found: TracebackType | None = None
     last = error.__traceback__
     while last is not None:
-        if not _is_internal(last.tb_frame.f_code):
+        if not _is_internal(last.tb_frame):
             found = last
         if last.tb_next is None:
             break

@@ -37,6 +37,10 @@ class Remark(NamedTuple):
     message: str
     span: Span = NO_SPAN
 
+    def __str__(self) -> str:
+        place = f"{self.span}: " if self.span.known else ""
+        return f"{place}{self.origin}: {self.message}"
+
 
 class PassContext:
     """Configuration of one compilation, handed to every pass.
