@@ -1,0 +1,219 @@
+"""A packed host function as something that Python can call."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilec.diagnostics import (
+    ArgumentCountError,
+    ArgumentTypeError,
+    ArgumentValueError,
+    KernelRuntimeError,
+    TilecError,
+    ToolchainError,
+)
+from tilec.host.abi import CPU, TypeIndex
+from tilec.host.outputs import OutputAllocator
+from tilec.host.packing import Frame, TensorPacker, capsule_pointer, ffi, packers, slots
+from tilec.host.support import CALLER, ERROR_KIND, ERROR_MESSAGE
+
+if TYPE_CHECKING:
+    from tilec.backend.artifact import KernelParam
+
+_ERRORS: dict[str, type[TilecError]] = {
+    "TypeError": ArgumentTypeError,
+    "ValueError": ArgumentValueError,
+}
+_FIELD = re.compile(r"argument (?P<name>\S+): (?P<field>device|strides|dtype|data)")
+
+
+class HostCallable:
+    """One kernel of a loaded library.
+
+    Calling it takes the parameters that are not outputs, by position, and returns the outputs: None
+    without any, a tensor if there is one, else a list. `launch` takes all parameters.
+
+    Several threads may call one object at the same time; the interpreter is free during the call.
+
+    Attributes:
+        name: of the kernel.
+        params: of the kernel.
+        out_idx: positions of the parameters that are allocated and returned.
+    """
+
+    def __init__(
+        self,
+        library: str | Path | ctypes.CDLL,
+        symbol: str,
+        params: Sequence[KernelParam],
+        out_idx: Sequence[int] = (),
+        name: str = "",
+        *,
+        device_type: int = CPU,
+    ) -> None:
+        """Look a packed function up.
+
+        Args:
+            library: a shared library built from `generate_host_source`, or its path.
+            symbol: name of the packed function.
+            params: of the kernel, with their IR nodes.
+            out_idx: positions of the outputs to allocate.
+            name: of the kernel, for messages; by default that of the symbol.
+            device_type: DLPack's number of the device that runs the kernel.
+
+        Raises:
+            ToolchainError: the library cannot be loaded or lacks the function.
+            ShapeError: an output whose shape no input determines.
+        """
+        self.name = name or symbol.removeprefix("__tvm_ffi_")
+        self.params = tuple(params)
+        self.out_idx = tuple(sorted(out_idx))
+        self._library = _load(library)
+        self._packers = packers(self.name, self.params, device_type)
+        self._kinds = tuple(slots(self._packers))
+        self._outputs = OutputAllocator(self.name, self.params, self.out_idx)
+        self._inputs = tuple(i for i in range(len(self.params)) if i not in self.out_idx)
+        c = ffi()
+        find = self._find
+        self._function = c.cast("int32_t(*)(void*, TVMFFIAny*, int32_t, TVMFFIAny*)", find(symbol))
+        self._self = c.cast("void*", find(CALLER))
+        self._error_kind = c.cast("const char*(*)(void)", find(ERROR_KIND))
+        self._error_message = c.cast("const char*(*)(void)", find(ERROR_MESSAGE))
+        # Frames are handed out and taken back by atomic list operations, so that no two calls
+        # share one, whichever threads they come from and however they nest.
+        self._frames: list[Frame] = [Frame(self._kinds)]
+
+    def _find(self, symbol: str) -> int:
+        try:
+            address = ctypes.cast(getattr(self._library, symbol), ctypes.c_void_p).value
+        except AttributeError:
+            address = None
+        if address is None:
+            raise ToolchainError(f"the library of kernel {self.name} has no symbol {symbol}")
+        return address
+
+    def __repr__(self) -> str:
+        names = ", ".join(self.params[i].name for i in self._inputs)
+        return f"<kernel {self.name}({names})>"
+
+    def __call__(self, *args: Any) -> Any:
+        """Run the kernel on its inputs and return its outputs.
+
+        Raises:
+            ArgumentCountError, ArgumentTypeError, ArgumentValueError: arguments that do not fit.
+            OutputAllocationError: an output cannot be allocated.
+            KernelRuntimeError: the kernel failed.
+        """
+        if len(args) != len(self._inputs):
+            raise self._count_error(len(args), self._inputs)
+        if not self.out_idx:
+            self._run(args)
+            return None
+        values: list[Any] = [None] * len(self.params)
+        for position, value in zip(self._inputs, args, strict=True):
+            values[position] = value
+        results = self._run(values, allocate=True)
+        return results[0] if len(results) == 1 else results
+
+    def launch(self, *args: Any) -> None:
+        """Run the kernel on all its parameters, outputs included.
+
+        Raises:
+            ArgumentCountError, ArgumentTypeError, ArgumentValueError: arguments that do not fit.
+            KernelRuntimeError: the kernel failed.
+        """
+        if len(args) != len(self.params):
+            raise self._count_error(len(args), range(len(self.params)))
+        self._run(args)
+
+    def _count_error(self, given: int, wanted: Sequence[int]) -> ArgumentCountError:
+        names = ", ".join(self.params[i].name for i in wanted)
+        return ArgumentCountError(
+            f"Kernel expected {len(wanted)} inputs, but {given} are provided",
+            notes=(f"{self.name}({names})",),
+        )
+
+    def _run(self, values: Sequence[Any], *, allocate: bool = False) -> list[Any]:
+        keep: list[Any] = []
+        results: list[Any] = []
+        try:
+            frame = self._frames.pop()
+        except IndexError:
+            frame = Frame(self._kinds)
+        if allocate:
+            for position in self._inputs:
+                self._pack(frame, position, values[position], keep)
+            results = self._outputs.allocate(values, frame)
+            for position, result in zip(self.out_idx, results, strict=True):
+                self._pack(frame, position, result, keep)
+        else:
+            for position, value in enumerate(values):
+                self._pack(frame, position, value, keep)
+        status = self._function(self._self, frame.args, len(self._kinds), frame.result)
+        if status != 0:
+            raise self._error(values)
+        self._frames.append(frame)
+        return results
+
+    def _pack(self, frame: Frame, position: int, value: Any, keep: list[Any]) -> None:
+        packer = self._packers[position]
+        if isinstance(packer, TensorPacker):
+            if type(value) is np.ndarray:
+                try:
+                    capsule = value.__dlpack__()
+                except (BufferError, TypeError, ValueError):
+                    frame.ints[2 * position + 1] = packer(value, keep)
+                else:
+                    keep.append(capsule)
+                    frame.ints[2 * position + 1] = capsule_pointer(capsule, b"dltensor")
+                if frame.heads[4 * position] == TypeIndex.NONE:
+                    frame.heads[4 * position] = TypeIndex.DLTENSOR_POINTER
+                return
+            frame.heads[4 * position] = TypeIndex.DLTENSOR_POINTER
+            if value is None:  # the stub knows whether it may be
+                frame.heads[4 * position] = TypeIndex.NONE
+                frame.ints[2 * position + 1] = 0
+            else:
+                frame.ints[2 * position + 1] = packer(value, keep)
+        elif packer.is_float:
+            frame.floats[2 * position + 1] = packer.real(value)
+        else:
+            frame.ints[2 * position + 1] = packer.integer(value)
+
+    def _error(self, values: Sequence[Any]) -> TilecError:
+        """The stub's last error in this thread as an exception."""
+        c = ffi()
+        kind = c.string(self._error_kind()).decode()
+        message = c.string(self._error_message()).decode(errors="replace")
+        error = _ERRORS.get(kind, KernelRuntimeError)(message)
+        found = _FIELD.search(message)
+        if found is not None and not isinstance(error, KernelRuntimeError):
+            error.hint = self._hint(found["name"], found["field"], values)
+        return error
+
+    def _hint(self, name: str, field: str, values: Sequence[Any]) -> str | None:
+        value = next((v for p, v in zip(self.params, values, strict=True) if p.name == name), None)
+        if field == "device":
+            device = getattr(value, "device", None)
+            return None if device is None else f"{name} is on {device}"
+        if field == "strides":
+            if isinstance(value, np.ndarray):
+                return f"nothing is copied silently: pass numpy.ascontiguousarray({name})"
+            if hasattr(value, "contiguous"):
+                return f"nothing is copied silently: pass {name}.contiguous()"
+        return None
+
+
+def _load(library: str | Path | ctypes.CDLL) -> ctypes.CDLL:
+    if isinstance(library, ctypes.CDLL):
+        return library
+    try:
+        return ctypes.CDLL(str(library))
+    except OSError as error:
+        raise ToolchainError(f"the kernel library cannot be loaded: {error}") from error

@@ -1,0 +1,378 @@
+"""Call arguments as packed values, without copying data.
+
+A tensor argument becomes the address of a `DLTensor` that its owner keeps: that of a DLPack capsule,
+which is borrowed (the capsule frees it when it dies, after the call), or one made here for arrays
+that cannot export a capsule, such as read-only ones. What the stub checks is not checked again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import operator
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilec import ir
+from tilec.diagnostics import ArgumentTypeError, ArgumentValueError, DTypeError, TilecError
+from tilec.host.abi import DECLARATIONS, HOST_MEMORY, TypeIndex, dlpack_dtype
+from tilec.ir import DType
+
+if TYPE_CHECKING:
+    from tilec.backend.artifact import KernelParam
+
+Keep = list[Any]
+"""What must stay alive until the call returns."""
+
+_READ_ONLY, _COPIED = 1, 2  # flags of versioned DLPack tensors
+_VERSIONED_TENSOR_OFFSET = 32
+_MAJOR_VERSION = 1
+
+
+@functools.cache
+def ffi() -> Any:
+    """The cffi instance that knows the ABI; cffi is imported by the first kernel call only."""
+    from cffi import FFI  # noqa: PLC0415 - 30 ms that `import tilec` must not spend
+
+    instance = FFI()
+    instance.cdef(DECLARATIONS)
+    return instance
+
+
+def _capsule_function(name: str, result: Any, *args: Any) -> Any:
+    # A fresh object: the attributes of `ctypes.pythonapi` itself are shared with other libraries.
+    return ctypes.PYFUNCTYPE(result, ctypes.py_object, *args)((name, ctypes.pythonapi))
+
+
+capsule_pointer = _capsule_function("PyCapsule_GetPointer", ctypes.c_void_p, ctypes.c_char_p)
+_capsule_name = _capsule_function("PyCapsule_GetName", ctypes.c_char_p)
+_DLTENSOR, _VERSIONED = b"dltensor", b"dltensor_versioned"
+
+
+class Frame:
+    """Memory for the packed arguments of one call; used by one call at a time.
+
+    Attributes:
+        args: the array of packed values.
+        heads: the same memory as int32: the type index of argument ``i`` is at ``4 * i``.
+        ints, floats: the same memory as int64 and double: its value is at ``2 * i + 1``.
+        result: the packed result.
+    """
+
+    __slots__ = ("args", "floats", "heads", "ints", "result")
+
+    def __init__(self, kinds: Sequence[TypeIndex]) -> None:
+        c = ffi()
+        self.args = c.new("TVMFFIAny[]", max(len(kinds), 1))
+        self.heads = c.cast("int32_t*", self.args)
+        self.ints = c.cast("int64_t*", self.args)
+        self.floats = c.cast("double*", self.args)
+        self.result = c.new("TVMFFIAny*")
+        for position, kind in enumerate(kinds):
+            self.heads[4 * position] = kind
+
+
+def type_text(value: object) -> str:
+    """What messages call the type of an argument."""
+    kind = type(value)
+    if value is None:
+        return "None"
+    name = kind.__qualname__
+    return name if kind.__module__ == "builtins" else f"{kind.__module__}.{name}"
+
+
+class TensorPacker:
+    """Turns one tensor argument into the address of a `DLTensor`.
+
+    Attributes:
+        name: of the parameter.
+        where: ``kernel <kernel>: argument <name>``, the start of every message.
+    """
+
+    def __init__(self, kernel: str, param: KernelParam, device_type: int) -> None:
+        self.name = param.name
+        self.where = f"kernel {kernel}: argument {param.name}"
+        self._param = param
+        self._devices = HOST_MEMORY if device_type in HOST_MEMORY else (device_type,)
+
+    def __call__(self, value: Any, keep: Keep) -> int:
+        """The address of the tensor's description; what owns it is appended to `keep`.
+
+        Raises:
+            ArgumentTypeError: not a tensor, or one of a kind that kernels cannot use.
+            ArgumentValueError: a tensor that is read-only, lazy, or elsewhere.
+        """
+        if isinstance(value, np.ndarray):
+            return self._numpy(value, keep)
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(value, torch.Tensor):
+            return self._torch(torch, value, keep)
+        if isinstance(value, type) or not hasattr(value, "__dlpack__"):
+            raise self._no_tensor(value)
+        return self._dlpack(value, keep)
+
+    def _no_tensor(self, value: object) -> ArgumentTypeError:
+        shape = ir.shape_text(self._param.shape)
+        error = ArgumentTypeError(
+            f"{self.where}: expected a tensor {shape} {self._param.dtype!s}, got {type_text(value)}"
+        )
+        if value is not None:
+            error.hint = "pass a NumPy array, or an object with __dlpack__; nothing is converted"
+        return error
+
+    def _read_only(self, what: str) -> ArgumentValueError:
+        return ArgumentValueError(
+            f"{self.where}: the {what} is read-only, but the kernel writes it",
+            hint=f"pass a writable copy of {self.name}",
+        )
+
+    # NumPy
+
+    def _numpy(self, value: Any, keep: Keep) -> int:
+        masked = sys.modules.get("numpy.ma")
+        if masked is not None and isinstance(value, masked.MaskedArray):
+            raise ArgumentTypeError(
+                f"{self.where}: expected a plain array, got a masked array",
+                hint="kernels know no masks; pass its .filled(...) or .data",
+            )
+        try:
+            capsule = value.__dlpack__()
+        except (BufferError, TypeError, ValueError):
+            return self._described(value, keep)
+        keep.append(capsule)
+        return capsule_pointer(capsule, _DLTENSOR)  # type: ignore[no-any-return]
+
+    def _described(self, value: Any, keep: Keep) -> int:
+        """An array that exports no capsule: read-only, of a foreign dtype, or unusable."""
+        if not value.flags.writeable and self._param.written:
+            raise self._read_only("array")
+        dtype = self._numpy_dtype(value.dtype)
+        size = value.dtype.itemsize
+        strides = []
+        for axis, stride in enumerate(value.strides):
+            if stride % size and value.shape[axis] > 1 and value.size:
+                raise ArgumentValueError(
+                    f"{self.where}: strides[{axis}] expected a multiple of {size} bytes, "
+                    f"got {stride}"
+                )
+            strides.append(stride // size)
+        c = ffi()
+        tensor = c.new("DLTensor*")
+        shape_array = c.new("int64_t[]", list(value.shape) or 1)
+        stride_array = c.new("int64_t[]", strides or 1)
+        tensor.data = c.cast("void*", value.__array_interface__["data"][0])
+        tensor.device.device_type = HOST_MEMORY[0]
+        tensor.ndim = value.ndim
+        tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes = dlpack_dtype(dtype)
+        tensor.shape, tensor.strides = shape_array, stride_array
+        keep.extend((value, tensor, shape_array, stride_array))
+        return int(c.cast("intptr_t", tensor))
+
+    def _numpy_dtype(self, dtype: Any) -> DType:
+        if not dtype.isnative:
+            raise ArgumentTypeError(
+                f"{self.where}: dtype expected {self._param.dtype!s}, got {dtype.name} in "
+                f"non-native byte order ({dtype.str})",
+                hint=f'convert it: {self.name}.astype({self.name}.dtype.newbyteorder("="))',
+            )
+        try:
+            known = DType.of(dtype)
+        except DTypeError:
+            known = None
+        if known is None or known.lanes != 1 or known.bits != 8 * dtype.itemsize:
+            raise ArgumentTypeError(
+                f"{self.where}: dtype expected {self._param.dtype!s}, got {dtype.name}"
+            )
+        return known
+
+    # torch
+
+    def _torch(self, torch: Any, value: Any, keep: Keep) -> int:
+        try:
+            if value.requires_grad:
+                raise ArgumentValueError(
+                    f"{self.where}: the tensor requires grad, and kernels are not differentiated",
+                    hint=f"pass {self.name}.detach()",
+                )
+            if value.is_neg():
+                raise ArgumentValueError(
+                    f"{self.where}: the tensor is a lazily negated view",
+                    hint=f"pass {self.name}.resolve_neg()",
+                )
+            capsule = torch.utils.dlpack.to_dlpack(value)
+            keep.append(capsule)
+            return capsule_pointer(capsule, _DLTENSOR)  # type: ignore[no-any-return]
+        except TilecError:
+            raise
+        except Exception as error:
+            raise self._not_exported(value, error) from error
+
+    # anything else
+
+    def _not_exported(self, value: Any, error: Exception) -> ArgumentTypeError:
+        detail = str(error).strip().splitlines()
+        return ArgumentTypeError(
+            f"{self.where}: {type_text(value)} cannot be exported through DLPack: "
+            f"{detail[0] if detail else type(error).__name__}"
+        )
+
+    def _dlpack(self, value: Any, keep: Keep) -> int:
+        try:
+            self._check_device(value)
+            capsule = _export(value)
+            name = _capsule_name(capsule)
+        except TilecError:
+            raise
+        except Exception as error:
+            raise self._not_exported(value, error) from error
+        keep.append(capsule)
+        if name == _DLTENSOR:
+            return capsule_pointer(capsule, _DLTENSOR)  # type: ignore[no-any-return]
+        if name == _VERSIONED:
+            return self._versioned(capsule_pointer(capsule, _VERSIONED))
+        raise ArgumentTypeError(
+            f"{self.where}: {type_text(value)}.__dlpack__ returned no fresh DLPack capsule"
+        )
+
+    def _check_device(self, value: Any) -> None:
+        """Objects elsewhere are refused before they are asked to synchronise or to copy."""
+        asked = getattr(value, "__dlpack_device__", None)
+        if asked is None:
+            return
+        kind, index = asked()
+        if int(kind) not in self._devices:
+            shown = getattr(value, "device", None)
+            known = f"device type {int(kind)}, index {int(index)}"
+            raise ArgumentValueError(
+                f"{self.where}: device expected {_device_text(self._devices[0])}, got {known}",
+                hint=None if shown is None else f"{self.name} is on {shown}",
+            )
+
+    def _versioned(self, address: int) -> int:
+        c = ffi()
+        major = int(c.cast("uint32_t*", address)[0])
+        if major != _MAJOR_VERSION:
+            raise ArgumentTypeError(
+                f"{self.where}: DLPack version {major} is not supported, only "
+                f"version {_MAJOR_VERSION} is"
+            )
+        flags = int(c.cast("uint64_t*", address)[3])
+        if self._param.written and flags & _READ_ONLY:
+            raise self._read_only("tensor")
+        if self._param.written and flags & _COPIED:
+            raise ArgumentValueError(
+                f"{self.where}: the kernel writes it, but its exporter gave a copy"
+            )
+        return address + _VERSIONED_TENSOR_OFFSET
+
+
+def _export(value: Any) -> Any:
+    try:
+        return value.__dlpack__(max_version=(1, 1))
+    except TypeError:  # an exporter from before versions
+        return value.__dlpack__()
+
+
+def _device_text(device_type: int) -> str:
+    return "cpu" if device_type in HOST_MEMORY else f"device type {device_type}"
+
+
+class ScalarPacker:
+    """Turns one scalar argument into a Python number that fits the parameter.
+
+    int parameters take ints and bools in range; float parameters any real number; bool parameters
+    bools and ints. NumPy scalars count as what they hold.
+    """
+
+    def __init__(self, kernel: str, param: KernelParam) -> None:
+        self.name = param.name
+        self.where = f"kernel {kernel}: argument {param.name}"
+        self.dtype = param.dtype
+        self.is_float = param.dtype.is_float
+        self._low, self._high = (0, 0) if self.is_float else param.dtype.int_range
+        self._wraps = param.dtype == DType("uint64")
+
+    @property
+    def kind(self) -> TypeIndex:
+        """How the number is packed."""
+        return TypeIndex.FLOAT if self.is_float else TypeIndex.INT
+
+    def integer(self, value: Any) -> int:
+        """The value of an int or bool parameter, as the signed number that is packed.
+
+        Raises:
+            ArgumentTypeError: not an integer.
+            ArgumentValueError: out of range.
+        """
+        if not isinstance(value, int):
+            value = self._index(value)
+        if self.dtype.is_bool:
+            return 1 if value else 0
+        if not self._low <= value <= self._high:
+            raise ArgumentValueError(
+                f"{self.where}: expected {self.dtype!s} ({self._low} to {self._high}), got {value}"
+            )
+        # The packed form is signed; the stub reads the bits back.
+        return value - 2**64 if self._wraps and value >= 2**63 else value
+
+    def _index(self, value: Any) -> int:
+        if isinstance(value, np.bool_):
+            return int(value)
+        try:
+            return operator.index(value)
+        except Exception:  # noqa: BLE001 - a foreign __index__ may raise anything
+            raise self._wrong(value) from None
+
+    def real(self, value: Any) -> float:
+        """The value of a float parameter.
+
+        Raises:
+            ArgumentTypeError: not a real number.
+            ArgumentValueError: an int that no float can hold.
+        """
+        if type(value) is float:
+            return value
+        if isinstance(value, (np.bool_, np.number)) and not isinstance(value, np.complexfloating):
+            return float(value)
+        if not hasattr(value, "__float__") and not hasattr(value, "__index__"):
+            raise self._wrong(value)
+        if isinstance(value, type) or getattr(value, "ndim", 0):
+            raise self._wrong(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise ArgumentValueError(
+                f"{self.where}: expected {self.dtype!s}, got {value}"
+            ) from None
+        except Exception:  # noqa: BLE001 - a foreign __float__ may raise anything
+            raise self._wrong(value) from None
+
+    def _wrong(self, value: object) -> ArgumentTypeError:
+        kind = "a float" if self.is_float else "a bool" if self.dtype.is_bool else "an int"
+        shown = kind if self.dtype.is_bool else f"{kind} ({self.dtype!s})"
+        return ArgumentTypeError(f"{self.where}: expected {shown}, got {type_text(value)}")
+
+
+Packer = TensorPacker | ScalarPacker
+
+
+def packers(kernel: str, params: Sequence[KernelParam], device_type: int) -> tuple[Packer, ...]:
+    """One packer per parameter."""
+    return tuple(
+        ScalarPacker(kernel, p) if p.is_scalar else TensorPacker(kernel, p, device_type)
+        for p in params
+    )
+
+
+def frames(kinds: Sequence[TypeIndex]) -> Callable[[], Frame]:
+    """A factory of frames."""
+    return functools.partial(Frame, tuple(kinds))
+
+
+def slots(packed: Sequence[Packer]) -> Iterator[TypeIndex]:
+    """How each argument is packed."""
+    for packer in packed:
+        yield TypeIndex.DLTENSOR_POINTER if isinstance(packer, TensorPacker) else packer.kind

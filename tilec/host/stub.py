@@ -1,0 +1,318 @@
+"""The generated host function: checks of arguments, then the launches.
+
+    int __tvm_ffi_<name>(void* self_handle, const TVMFFIAny* args, int32_t num_args,
+                         TVMFFIAny* result)
+
+It returns 0, or -1 after recording an error kind (a Python exception's name) and a message. The
+order of checks: argument count, argument array, kind and range of each argument, tensors that must
+not be None, number of dimensions of all tensors; then per tensor dtype, shape, strides,
+byte_offset, device, data; then checks whose variables come from later tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilec import ir
+from tilec.backend.c_family import STORAGE, NameTable
+from tilec.diagnostics import InternalError
+from tilec.host import abi
+from tilec.host.binding import BindingPlan, plan_bindings, plan_outputs
+from tilec.host.checks import TensorChecks
+from tilec.host.printer import HostExprPrinter, HostPrinter
+from tilec.host.support import CALLER, c_string, int64_text, support_source
+from tilec.ir import Buffer, DType, PrimFunc, Var
+
+
+def generate_host_source(
+    funcs: PrimFunc | Sequence[PrimFunc],
+    *,
+    expr_printer: Callable[[NameTable], HostExprPrinter] = HostExprPrinter,
+) -> str:
+    """C11 source of one library's host functions.
+
+    Args:
+        funcs: in split form, with the attributes ``calling_conv="host_packed"``, ``out_idx``,
+            ``used`` (names of buffers the body uses) and ``device_type``; launches are
+            ``call_device`` calls. A kernel ``k`` is declared as
+            ``int32_t k(<element>* ..., <scalar> ...)`` with ``k_messages``: it returns 0 or the
+            1-based position of the message of what failed.
+        expr_printer: makes the printer of expressions; a backend may extend it.
+
+    Raises:
+        ShapeError: a dynamic variable that no argument determines.
+        CapabilityError: a host expression that plain C cannot compute.
+    """
+    items = [funcs] if isinstance(funcs, PrimFunc) else list(funcs)
+    stubs = [_Stub(func, expr_printer) for func in items]
+    bodies = [stub.function() for stub in stubs]
+    helpers: dict[str, str] = {}
+    kernels: dict[str, str] = {}
+    for stub in stubs:
+        helpers.update(stub.expr.helpers)
+        kernels.update(stub.kernels)
+    parts = [support_source(), "".join(helpers.values()), "".join(kernels.values()), *bodies]
+    return "\n".join(part for part in parts if part)
+
+
+def binding_plan(func: PrimFunc) -> BindingPlan:
+    """Where the variables of a host function come from.
+
+    Raises:
+        ShapeError: a dynamic variable that no argument determines.
+    """
+    used = func.attrs.get("used")
+    positions = [
+        i
+        for i, p in enumerate(func.params)
+        if isinstance(p, Buffer) and (used is None or p.name in used)
+    ]
+    return plan_bindings(
+        func.name,
+        func.params,
+        outputs=tuple(func.attrs.get("out_idx") or ()),
+        used=positions,
+        needed=_free_in(func.body),
+    )
+
+
+def _free_in(body: ir.Stmt) -> list[Var]:
+    """Variables that a body uses but does not define."""
+    seen: dict[Var, None] = {}
+    defined: set[Var] = set()
+    for node in ir.walk(body):
+        if isinstance(node, (ir.Bind, ir.For)):
+            defined.add(node.var)
+        if isinstance(node, Var):
+            seen.setdefault(node)
+    return [v for v in seen if v not in defined]
+
+
+class _Stub:
+    """Prints one host function."""
+
+    def __init__(
+        self, func: PrimFunc, expr_printer: Callable[[NameTable], HostExprPrinter]
+    ) -> None:
+        self.func = func
+        self.plan = binding_plan(func)
+        plan_outputs(func.name, func.params, tuple(func.attrs.get("out_idx") or ()))
+        self.device_type = int(func.attrs.get("device_type", abi.CPU))
+        self.kernels: dict[str, str] = {}
+        names = NameTable(_reserved())
+        self.launches = [
+            node
+            for node in ir.walk(func.body)
+            if isinstance(node, ir.Call) and node.name == "call_device"
+        ]
+        for call in self.launches:
+            names.reserve(str(call.args[0]))
+            names.reserve(f"{call.args[0]}_messages")
+        self.names = names
+        self.expr = expr_printer(names)
+        self.out = HostPrinter(self.expr, self._launch, self._assertion)
+        self.checks = TensorChecks(func, self.plan, self.device_type, self.out)
+        self.fail, self.at = self.checks.fail, self.checks.at
+        self.data: dict[Buffer, str] = {}
+
+    def function(self) -> str:
+        """The whole function."""
+        out = self.out
+        out.line("TILEC_EXPORT")
+        header = (
+            f"int {abi.host_symbol(self.func.name)}(void* self_handle, const TVMFFIAny* args, "
+            "int32_t num_args, TVMFFIAny* result)"
+        )
+        with out.block(header):
+            self._body()
+        return out.text()
+
+    def _body(self) -> None:
+        out, params = self.out, self.func.params
+        out.line(f"static const char kernel[] = {c_string(self.func.name)};")
+        out.line("(void)result;")
+        self.fail(
+            f"num_args != {len(params)}",
+            'tilec_fail(self_handle, "ValueError", "kernel %s: expected %d '
+            f'argument{"s" * (len(params) != 1)}, got %d", kernel, {len(params)}, num_args)',
+        )
+        if params:
+            self.fail(
+                "args == NULL",
+                'tilec_fail(self_handle, "ValueError", "kernel %s: the argument array is NULL", '
+                "kernel)",
+            )
+        for position, param in enumerate(params):
+            self._kind(position, param)
+        for position in sorted(self.plan.required):
+            self._present(position)
+        for position in self.plan.order:
+            self._guarded(position, self.checks.rank)
+        for var in self.plan.origin:
+            self.expr.wide_vars.add(id(var))
+            out.line(f"int64_t {self.names(var)} = 0;")
+        for position in self.plan.order:
+            self._guarded(position, self.checks.layout)
+        for position in self.plan.order:
+            self._guarded(position, self.checks.tensor)
+        for step in self.plan.late:
+            self._guarded(step.param, lambda _, step=step: self.checks.step(step))  # type: ignore[misc]
+        for position in self.plan.order:
+            self._pointer(position)
+        out.stmt(self.func.body)
+        out.line("return 0;")
+
+    def _guarded(self, position: int, emit: Callable[[int], None]) -> None:
+        """What `emit` prints, under a test where the tensor may be None."""
+        start = len(self.out.lines)
+        if position in self.plan.required:
+            emit(position)
+            return
+        with self.out.block(f"if ({self.names(self.func.params[position])} != NULL)"):
+            emit(position)
+        if len(self.out.lines) == start + 2:
+            del self.out.lines[start:]
+
+    # arguments
+
+    def _kind(self, position: int, param: Buffer | Var) -> None:
+        out, name = self.out, self.names(param)
+        if isinstance(param, Buffer):
+            optional = "" if position in self.plan.required else " or None"
+            what = f"a tensor {ir.shape_text(param.shape)} {param.dtype!s}{optional}"
+            out.comment(f"{param.name}: {what}")
+            out.line(f"const DLTensor* {name};")
+            self.fail(
+                f"!tilec_as_tensor(&args[{position}], &{name})",
+                f"tilec_bad_kind({self.at(position)}, {c_string(what)}, &args[{position}])",
+            )
+            return
+        dtype = param.dtype
+        what = scalar_kind(dtype)
+        wide = self.names.fresh(f"{name}_given")
+        kind, cast = ("double", "float") if dtype.is_float else ("int64_t", "int")
+        out.comment(f"{param.name}: {what}")
+        out.line(f"{kind} {wide};")
+        self.fail(
+            f"!tilec_as_{cast}(&args[{position}], &{wide})",
+            f"tilec_bad_kind({self.at(position)}, {c_string(what)}, &args[{position}])",
+        )
+        self._range(position, wide, dtype)
+        value = f"({self.expr.value_type(dtype)}){wide}"
+        if dtype.is_bool:
+            value = f"{wide} != 0"
+        elif dtype.is_float and dtype.bits == 16:
+            value = self.expr.rounded(wide, dtype)[0]
+        out.line(f"const {self.expr.value_type(dtype)} {name} = {value};")
+        out.line(f"(void){name};")
+
+    def _range(self, position: int, value: str, dtype: DType) -> None:
+        if not dtype.is_integer:
+            return
+        low, high = dtype.int_range
+        tests = []
+        if dtype == DType("uint64"):
+            # The packed form has no unsigned integers; our own caller has checked the range.
+            tests = [f"{value} < 0 && self_handle != (void*)&{CALLER}"]
+        elif dtype.bits < 64:
+            tests = [f"{value} < {int64_text(low)} || {value} > {int64_text(high)}"]
+        for test in tests:
+            what = f"{dtype!s} ({low} to {high})"
+            self.fail(test, f"tilec_bad_range({self.at(position)}, {c_string(what)}, {value})")
+
+    def _present(self, position: int) -> None:
+        buffer = self.func.params[position]
+        assert isinstance(buffer, Buffer)
+        what = f"a tensor {ir.shape_text(buffer.shape)} {buffer.dtype!s}"
+        self.fail(
+            f"{self.names(buffer)} == NULL",
+            f"tilec_bad_kind({self.at(position)}, {c_string(what)}, &args[{position}])",
+        )
+
+    # body
+
+    def _pointer(self, position: int) -> None:
+        buffer = self.func.params[position]
+        assert isinstance(buffer, Buffer)
+        name = self.names(buffer)
+        if not any(arg is buffer for call in self.launches for arg in call.args):
+            return
+        kind = element_type(buffer.dtype)
+        data = self.data[buffer] = self.names.fresh(f"{name}_data")
+        value = f"({kind}*)((char*){name}->data + {name}->byte_offset)"
+        if position not in self.plan.required:
+            value = f"{name} == NULL ? NULL : {value}"
+        self.out.line(f"{kind}* const {data} = {value};")
+
+    def _launch(self, out: HostPrinter, call: ir.Call) -> None:
+        kernel = str(call.args[0])
+        args, kinds = [], []
+        for arg in call.args[1:]:
+            if isinstance(arg, Buffer):
+                known = self.data.get(arg)
+                if known is None:
+                    raise InternalError(
+                        f"{arg.describe()} is passed to {kernel} but is no parameter of "
+                        f"{self.func.name}",
+                        span=call.span,
+                    )
+                args.append(known)
+                kinds.append(f"{element_type(arg.dtype)}*")
+            else:
+                value = ir.as_expr(arg)
+                args.append(self.expr(value))
+                kinds.append(self.expr.value_type(value.dtype, call.span))
+        self.kernels.setdefault(
+            kernel,
+            f"extern int32_t {kernel}({', '.join(kinds) or 'void'});\n"
+            f"extern const char* const {kernel}_messages[];\n",
+        )
+        status = self.names.fresh("status")
+        out.line(f"const int32_t {status} = {kernel}({', '.join(args)});")
+        self.fail(
+            f"{status} != 0",
+            f"tilec_kernel_failed(self_handle, kernel, {status}, {kernel}_messages)",
+        )
+
+    def _assertion(self, out: HostPrinter, node: ir.Assert) -> None:
+        del out
+        self.fail(
+            f"!({self.expr(node.cond)})",
+            'tilec_fail(self_handle, "RuntimeError", "kernel %s: %s", kernel, '
+            f"{c_string(node.message)})",
+        )
+
+
+def scalar_kind(dtype: DType) -> str:
+    """What a scalar parameter takes, in words."""
+    if dtype.is_bool:
+        return "a bool"
+    return f"{'a float' if dtype.is_float else 'an int'} ({dtype!s})"
+
+
+def element_type(dtype: DType) -> str:
+    """The C type of an element as the host hands it on."""
+    known = STORAGE.get(str(dtype.scalar))
+    return known if known is not None else "uint8_t"
+
+
+def _reserved() -> list[str]:
+    kinds = [
+        f"{u}INT{k}{b}" for u in ("", "U") for k in ("", "_LEAST", "_FAST") for b in (8, 16, 32, 64)
+    ]
+    kinds += [
+        "INTPTR",
+        "UINTPTR",
+        "INTMAX",
+        "UINTMAX",
+        "PTRDIFF",
+        "SIG_ATOMIC",
+        "SIZE",
+        "WCHAR",
+        "WINT",
+    ]
+    macros = [f"{k}_{end}" for k in kinds for end in ("MIN", "MAX", "C", "WIDTH")]
+    own = (
+        "self_handle args num_args result kernel axis status DLTensor DLDevice DLDataType TVMFFIAny"
+    )
+    return [*macros, *own.split(), "va_list", "va_start", "va_end", "TVMFFIErrorSetRaisedFromCStr"]
