@@ -414,10 +414,14 @@ TILEC_NOINLINE void {name}(
             f"static _Thread_local TILEC_ALIGNED(64) {self.type} {name}_{which}_panel[{size}];\n"
             for which, size in scratch.items()
         )
-        # The address of thread-private memory is asked for once, not in every loop.
         local = "".join(
-            f"  {self.type} *const {which}_panel = {name}_{which}_panel;\n" for which in scratch
+            f"  {self.type} *{which}_panel = {name}_{which}_panel;\n" for which in scratch
         )
+        # Hide where the pointers come from: gcc would pass a thread-private variable itself into
+        # the inner kernel and look its address up in every step there.
+        pointers = ["A", "B", "C", *(f"{which}_panel" for which in scratch)]
+        hidden = ", ".join(f'"+r"({pointer})' for pointer in pointers)
+        local += f'  __asm__("" : {hidden});\n'
         full, rest = divmod(spec.k, self.kc)
         end = full * self.kc
         passes = (
