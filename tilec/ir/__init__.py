@@ -73,7 +73,7 @@ from tilec.ir.stmt import (
 )
 from tilec.ir.structural import structural_equal, structural_hash, tokens
 from tilec.ir.verify import verify
-from tilec.ir.visitor import Mutator, free_vars, map_children, substitute, walk
+from tilec.ir.visitor import Mutator, copy_bindings, free_vars, map_children, substitute, walk
 
 __all__ = [
     "BITWISE",
@@ -132,6 +132,7 @@ __all__ = [
     "caller_span",
     "cast",
     "check_shape",
+    "copy_bindings",
     "const_value",
     "describe",
     "difference",

@@ -169,6 +169,7 @@ class Buffer(Node):
                     f"index {value} is outside dimension {axis} of {self.name}, which has "
                     f"{extent} element(s)",
                     span=caller_span(),
+                    hint=f"indices are 0 to {extent - 1}, or -{extent} to -1 from the end",
                 )
             if value < 0:
                 return as_expr(fold_int(extent + value))
@@ -205,12 +206,16 @@ class Buffer(Node):
                 f"slice {item.start}:{item.stop} is outside dimension {axis} of {self.name}, "
                 f"which has {extent} element(s)",
                 span=caller_span(),
+                hint=f"bounds are 0 to {extent}; a tile of global memory that may stick out is "
+                "copied by its first element, as in T.copy(A[i, j], tile)",
             )
         if isinstance(size, int) and isinstance(extent, int) and size > extent:
             raise OutOfBoundsError(
                 f"a slice of {size} elements does not fit dimension {axis} of {self.name}, "
                 f"which has {extent}",
                 span=caller_span(),
+                hint="a tile of global memory that may stick out is copied by its first element, "
+                "as in T.copy(A[i, j], tile)",
             )
         return as_expr(start), size
 

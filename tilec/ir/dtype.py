@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tilec.diagnostics import DTypeError
+from tilec.diagnostics import DTypeError, did_you_mean
 
 _CODES: dict[str, tuple[str, int]] = {
     "bool": ("bool", 8),
@@ -75,7 +75,9 @@ class DType(str):
             if match is not None and match.group(1) in _CODES:
                 base, lanes = match.group(1), int(match.group(2))
         if base not in _CODES or lanes < 1:
-            raise DTypeError(f"{name!r} is not a dtype", hint="see T.dtype for the accepted names")
+            raise DTypeError(
+                f"{name!r} is not a dtype", hint=did_you_mean(name, _CODES, listing="dtypes")
+            )
         self = super().__new__(cls, name)
         self.code, self.bits = _CODES[base]
         self.lanes = lanes

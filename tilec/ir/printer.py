@@ -443,7 +443,7 @@ class Printer:
 def _vars_in(value: Any) -> list[Var]:
     from tilec.ir.visitor import free_vars
 
-    return free_vars(value) if isinstance(value, Expr) else []
+    return list(free_vars(value)) if isinstance(value, Expr) else []
 
 
 def _used_ids(node: Node) -> set[int]:

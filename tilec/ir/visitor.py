@@ -90,10 +90,40 @@ def substitute(
     return cast("N", visit(node))
 
 
-def free_vars(expr: Node) -> list[Var]:
-    """Variables used below `expr` (shapes of loaded buffers excluded), first use first."""
+def free_vars(expr: Node) -> dict[Var, None]:
+    """Variables used below `expr` (shapes of loaded buffers excluded), first use first.
+
+    A dict, since ``in`` on a list would compare variables with the staged ``==``.
+    """
     found: dict[Var, None] = {}
     for node in walk(expr):
         if isinstance(node, Var):
             found.setdefault(node)
-    return list(found)
+    return found
+
+
+def copy_bindings(node: N) -> N:
+    """A copy in which every variable and buffer bound inside is a fresh one.
+
+    Needed where a statement is duplicated: a name is bound once.
+    """
+    from tilec.ir.stmt import Alloc, Bind, For, Launch, Parallel
+
+    variables: dict[Var, Any] = {}
+    buffers: dict[Buffer, Buffer] = {}
+
+    def fresh(var: Var) -> None:
+        variables[var] = var.replace()
+
+    for item in walk(node):
+        if isinstance(item, (Bind, For)):
+            fresh(item.var)
+        elif isinstance(item, Parallel):
+            for var in item.vars:
+                fresh(var)
+        elif isinstance(item, Launch):
+            for var in (*item.grid_vars, *item.thread_vars):
+                fresh(var)
+        elif isinstance(item, Alloc):
+            buffers[item.buffer] = item.buffer.replace()
+    return substitute(node, variables, buffers) if variables or buffers else node

@@ -1,0 +1,94 @@
+"""Parallel nests become loops; the innermost is marked where it may run as vectors.
+
+Before::
+
+    for i, j in T.Parallel(8, 64):
+        C[i, j] = A[i, j] + 1
+
+After::
+
+    for i in T.serial(8):
+        for j in T.serial(64, annotations={"simd": True}):
+            C[i, j] = A[i, j] + 1
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilec import ir
+from tilec.transform.base import FunctionPass, PassContext
+
+SIMD = "simd"
+
+
+class LowerParallel(FunctionPass):
+    """Iterations in order; conflicting writes keep the value of the last one."""
+
+    name = "lower_parallel"
+    purpose = "turn parallel nests into loops, the innermost of them vector loops"
+    needs = "tile"
+    gives = "thread"
+
+    def run_function(self, func: ir.PrimFunc, ctx: PassContext) -> ir.PrimFunc:
+        """Rewrite every parallel nest of a function."""
+        del ctx
+
+        def visit(node: Any) -> Any:
+            if not isinstance(node, ir.Stmt):
+                return node
+            new = ir.map_children(node, visit)
+            if isinstance(new, ir.Parallel):
+                return _loops(new)
+            if isinstance(new, ir.For) and new.kind == "vectorized":
+                notes = {SIMD: True} if may_vectorize(new.body, new.var) else {}
+                return new.replace(kind="serial", annotations=notes)
+            return new
+
+        body = visit(func.body)
+        return func if body is func.body else func.replace(body=body)
+
+
+def _loops(node: ir.Parallel) -> ir.Stmt:
+    body = node.body
+    for depth, (var, extent) in enumerate(reversed(list(zip(node.vars, node.extents, strict=True)))):
+        notes = {SIMD: True} if depth == 0 and may_vectorize(node.body, var) else {}
+        zero, one = ir.Const(0, var.dtype), ir.Const(1, var.dtype)
+        body = ir.For(var, zero, extent, one, "serial", notes, body, span=node.span)
+    return body
+
+
+def may_vectorize(body: ir.Stmt, var: ir.Var) -> bool:
+    """Whether iterations over `var` touch each other's elements in no way.
+
+    Every buffer that is written is only accessed at one place, and that place moves with `var`.
+    """
+    places: dict[ir.Buffer, set[Any]] = {}
+    written: dict[ir.Buffer, tuple[ir.Expr, ...]] = {}
+    own: set[ir.Buffer] = set()
+    for node in ir.walk(body):
+        if isinstance(node, (ir.For, ir.While, ir.Break, ir.Continue, ir.Return, ir.Assert)):
+            return False
+        if isinstance(node, ir.Alloc):
+            own.add(node.buffer)
+        if isinstance(node, ir.Call) and not ir.is_pure(node.name):
+            return False
+        if isinstance(node, (ir.Load, ir.Store)):
+            key = tuple(token for i in node.indices for token in ir.tokens(i))
+            places.setdefault(node.buffer, set()).add(key)
+            if isinstance(node, ir.Store):
+                written[node.buffer] = node.indices
+    for buffer, indices in written.items():
+        if buffer in own:
+            continue
+        if len(places[buffer]) > 1 or not any(_moves_with(i, var) for i in indices):
+            return False
+    return True
+
+
+def _moves_with(index: ir.Expr, var: ir.Var) -> bool:
+    """Whether `index` is linear in `var` with a coefficient other than 0."""
+    form = ir.linear(index)
+    return any(atom is var for atom in form.atoms.values()) and not any(
+        atom is not var and var in ir.free_vars(atom) for atom in form.atoms.values()
+    )

@@ -1,0 +1,279 @@
+"""The C printer: device functions that run their blocks in parallel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilec import ir
+from tilec.backend import BackendContext, DeviceProgram
+from tilec.backend.c_family import CodePrinter
+from tilec.diagnostics import NO_SPAN, Span
+from tilec.transform.base import PassConfigKey
+from tilec.transform.parallel import SIMD
+from tilec_c.expr import CExprPrinter, small_helpers
+from tilec_c.gemm import GemmKernel, GemmSpec, emit_gemm
+from tilec_c.prelude import render
+from tilec_c.toolchain import Toolchain, find_toolchain
+
+STACK_LIMIT = 256 * 1024
+"""On-chip buffers of one block live on the stack up to this many bytes, else in an arena."""
+_ALIGN = 64
+_REDUCTIONS = {"sum": "+", "abssum": "+", "max": "max", "absmax": "max", "min": "min",
+               "bitand": "&", "bitor": "|", "bitxor": "^"}  # fmt: skip
+
+
+def emit_device(module: ir.Module, context: BackendContext) -> DeviceProgram:
+    """The device program: one C file with all kernels of a function."""
+    toolchain = find_toolchain()
+    directives = bool(context.pass_context().flag(PassConfigKey.TL_EMIT_LINE_DIRECTIVES))
+    printers = []
+    expr = CExprPrinter()
+    for name in module.functions:
+        expr.names.reserve(name)
+    for func in module.functions.values():
+        printer = KernelPrinter(expr, toolchain, line_directives=directives)
+        printer.kernel(func)
+        printers.append(printer)
+    helpers, features = small_helpers(expr.features)
+    heap = any(p.arena for p in printers)
+    parts = [
+        render(features),
+        helpers,
+        "extern int omp_get_max_threads(void);\n" if toolchain.openmp else "",
+        "extern void *aligned_alloc(__SIZE_TYPE__, __SIZE_TYPE__);\nextern void free(void *);\n"
+        if heap
+        else "",
+        *(gemm.source for p in printers for gemm in p.gemms),
+        *(p.text() for p in printers),
+    ]
+    attrs = {"compiler flags": " ".join(toolchain.flags()), "compiler": toolchain.version}
+    return DeviceProgram(
+        "c",
+        "\n".join(part for part in parts if part),
+        tuple(module.functions),
+        attrs=attrs,
+    )
+
+
+class KernelPrinter(CodePrinter):
+    """Prints one device function: the block body, and the function that runs all blocks."""
+
+    def __init__(
+        self, exprs: CExprPrinter, toolchain: Toolchain, *, line_directives: bool = False
+    ) -> None:
+        super().__init__(exprs, line_directives=line_directives)
+        self.expr: CExprPrinter = exprs
+        self.gemms: list[GemmKernel] = []
+        self.arena = 0
+        self._toolchain = toolchain
+        self._offsets: dict[ir.Buffer, int] = {}
+        self._messages: list[str] = []
+        self._name = ""
+        self._by_spec: dict[GemmSpec, GemmKernel] = {}
+
+    def kernel(self, func: ir.PrimFunc) -> None:
+        """Print everything that belongs to one kernel."""
+        self._name = func.name
+        self._plan(func.body)
+        prelude = func.attrs.get("annotations", {}).get("prelude")
+        if prelude:
+            self.lines += str(prelude).splitlines()
+        grid_vars: tuple[ir.Var, ...] = func.attrs["grid_vars"]
+        params = [self._parameter(p, func) for p in func.params]
+        blocks = [f"int64_t {self._index(v)}" for v in grid_vars]
+        arena = ["char *restrict tilec_arena"] if self.arena else []
+        block = self.expr.names.fresh(f"{func.name}_block")
+        self.line(f"// One block of {func.name}.")
+        with self.block(f"static int32_t {block}({', '.join([*params, *blocks, *arena])})"):
+            self.stmt(func.body)
+            self.line("return 0;")
+        self.line()
+        self._driver(func, block, params, grid_vars)
+        self._message_table()
+
+    def _parameter(self, param: Any, func: ir.PrimFunc) -> str:
+        name = self.expr.names(param)
+        if isinstance(param, ir.Buffer):
+            return f"{self.expr.storage_type(param.dtype, func.span)} *restrict {name}"
+        return f"{self.expr.value_type(param.dtype, func.span)} {name}"
+
+    def _index(self, var: ir.Var) -> str:
+        self.expr.wide_vars.add(id(var))
+        return self.expr.names(var)
+
+    def _driver(
+        self, func: ir.PrimFunc, block: str, params: list[str], grid_vars: tuple[ir.Var, ...]
+    ) -> None:
+        """The exported function: a loop over blocks, x fastest, shared by all threads."""
+        fresh = self.expr.names.fresh
+        threads = f"{func.name}_threads"
+        if self._toolchain.openmp:
+            self.line(f"TILEC_EXPORT int32_t {threads} = 0;")
+        self.line("TILEC_EXPORT")
+        with self.block(f"int32_t {func.name}({', '.join(params) or 'void'})"):
+            extents = []
+            for var, extent in zip(grid_vars, func.attrs["grid"], strict=True):
+                name = fresh(f"grid_{var.name}")
+                self.line(f"const int64_t {name} = {self.expr(extent)};")
+                extents.append(name)
+            self.line(f"if ({' || '.join(f'{e} <= 0' for e in extents)}) return 0;")
+            total, status = fresh("blocks"), fresh("status")
+            self.line(f"const int64_t {total} = {' * '.join(extents)};")
+            self.line(f"int32_t {status} = 0;")
+            if self._toolchain.openmp:
+                count = f"{threads} > 0 ? {threads} : omp_get_max_threads()"
+                self.directive(f"#pragma omp parallel if ({total} > 1) num_threads({count})")
+            with self.block(""):
+                if self.arena:
+                    self.line(f"char *const tilec_arena = aligned_alloc({_ALIGN}, {self.arena});")
+                    code = self._message("out of memory for the on-chip buffers of a block")
+                    self.line(f"if (!tilec_arena) {self._record(status, str(code))}")
+                if self._toolchain.openmp:
+                    self.directive("#pragma omp for schedule(dynamic, 1)")
+                index = fresh("block")
+                with self.block(f"for (int64_t {index} = 0; {index} < {total}; ++{index})"):
+                    self.line(f"if (__atomic_load_n(&{status}, __ATOMIC_RELAXED)) continue;")
+                    args = [self.expr.names(p) for p in func.params]
+                    rest = index
+                    for extent in extents[:-1]:
+                        args.append(f"{rest} % {extent}")
+                        rest = f"{rest} / {extent}"
+                    args.append(rest)
+                    if self.arena:
+                        args.append("tilec_arena")
+                    result = fresh("result")
+                    self.line(f"const int32_t {result} = {block}({', '.join(args)});")
+                    self.line(f"if ({result}) {self._record(status, result)}")
+                if self.arena:
+                    self.line("free(tilec_arena);")
+            self.line(f"return {status};")
+        self.line()
+
+    @staticmethod
+    def _record(status: str, value: str) -> str:
+        return f"__atomic_store_n(&{status}, {value}, __ATOMIC_RELAXED);"
+
+    def _message(self, text: str) -> int:
+        """The code that stands for a message; a kernel returns it on failure."""
+        if text not in self._messages:
+            self._messages.append(text)
+        return self._messages.index(text) + 1
+
+    def _message_table(self) -> None:
+        items = [*map(_c_string, self._messages), "0"]
+        self.line("TILEC_EXPORT")
+        self.line(f"const char *const {self._name}_messages[] = {{{', '.join(items)}}};")
+
+    # storage
+
+    def _plan(self, body: ir.Stmt) -> None:
+        """Decide where on-chip buffers live."""
+        buffers = [n.buffer for n in ir.walk(body) if isinstance(n, ir.Alloc)]
+        sizes = [(b, _bytes(b)) for b in buffers if b.scope() != ir.LOCAL_VAR]
+        total = sum(size for _b, size in sizes)
+        if total <= STACK_LIMIT:
+            return
+        offset = 0
+        for buffer, size in sizes:
+            self._offsets[buffer] = offset
+            offset += -(-size // _ALIGN) * _ALIGN
+        self.arena = offset
+
+    def alloc(self, node: ir.Alloc) -> None:
+        """An array on the stack, or a piece of the arena."""
+        buffer = node.buffer
+        offset = self._offsets.get(buffer)
+        if offset is None:
+            super().alloc(node)
+            return
+        kind = self.expr.storage_type(buffer.dtype, node.span)
+        name = self.expr.names(buffer)
+        self.line(f"{kind} *const restrict {name} = ({kind} *)(tilec_arena + {offset});")
+
+    # statements
+
+    def pragmas(self, node: ir.For) -> list[str]:
+        """Vector loops, reductions and unrolling."""
+        kind = node.annotations.get("reduction")
+        if kind is not None and isinstance(node.body, ir.Store):
+            name = self.expr.names(node.body.buffer)
+            return [f"#pragma omp simd reduction({_REDUCTIONS[kind]}:{name})"]
+        if node.annotations.get(SIMD):
+            return ["#pragma omp simd"]
+        if node.kind == "unroll":
+            count = node.annotations.get("unroll_factor") or _trips(node)
+            if count is not None and 1 < int(count) <= 64:
+                return [f"#pragma GCC unroll {int(count)}"]
+        return []
+
+    def _store(self, node: ir.Store) -> None:
+        value = node.value
+        if (
+            node.buffer.scope() == ir.LOCAL_VAR
+            and isinstance(value, ir.Binary)
+            and value.op in (ir.BinOp.MAX, ir.BinOp.MIN)
+            and value.dtype.is_float
+            and isinstance(value.lhs, ir.Load)
+            and value.lhs.buffer is node.buffer
+        ):
+            # The form that compilers turn into one vector instruction; it ignores NaN.
+            name, item = self.expr.names(node.buffer), self.expr.names.fresh("item")
+            kind = self.expr.value_type(value.dtype, node.span)
+            symbol = ">" if value.op is ir.BinOp.MAX else "<"
+            self.line(
+                f"{{ const {kind} {item} = {self.expr(value.rhs)}; "
+                f"{name} = {item} {symbol} {name} ? {item} : {name}; }}"
+            )
+            return
+        super()._store(node)
+
+    def assertion(self, node: ir.Assert) -> None:
+        """A failing assertion ends the block with a code."""
+        code = self._message(f"{node.message}{_where(node.span)}")
+        self.line(f"if (!({self.expr(node.cond)})) return {code};")
+
+    def leave(self) -> None:
+        """The end of a block."""
+        self.line("return 0;")
+
+    def effect(self, call: ir.Call) -> None:
+        """A call for its effect; gemm calls get a function of their own."""
+        if call.name == "c_gemm":
+            self._gemm(call)
+        elif call.name != "sync":
+            super().effect(call)
+
+    def _gemm(self, call: ir.Call) -> None:
+        spec: GemmSpec = call.attrs["spec"]
+        known = self._by_spec.get(spec)
+        if known is None:
+            name = self.expr.names.fresh(f"gemm_{spec.m}x{spec.n}x{spec.k}")
+            known = self._by_spec[spec] = emit_gemm(name, spec, self._toolchain.isa)
+            self.expr.features.update(known.features)
+            self.gemms.append(known)
+        a, b, c = (self.expr.pointer(r) for r in call.args[:3])
+        self.line(f"{known.name}({a}, {b}, {c});")
+
+
+def _trips(node: ir.For) -> int | None:
+    values = [ir.const_value(x) for x in (node.start, node.stop, node.step)]
+    if any(v is None for v in values):
+        return None
+    return len(range(*[int(v) for v in values]))  # type: ignore[arg-type]
+
+
+def _bytes(buffer: ir.Buffer) -> int:
+    (size,) = buffer.shape
+    assert isinstance(size, int)
+    return size * buffer.dtype.bytes
+
+
+def _where(span: Span) -> str:
+    return "" if span is NO_SPAN else f" ({span.file}:{span.line})"
+
+
+def _c_string(text: str) -> str:
+    escaped = text.encode("utf-8", "backslashreplace")
+    return '"' + "".join(
+        chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in escaped
+    ) + '"'

@@ -1,0 +1,27 @@
+"""The passes of the CPU backend, in order."""
+
+from __future__ import annotations
+
+from tilec.backend import PassPipeline, Stage
+from tilec.transform.flatten import FlattenBuffers
+from tilec.transform.guard import GuardAccesses
+from tilec.transform.lanes import SerializeLanes
+from tilec.transform.parallel import LowerParallel
+from tilec.transform.pipelined import LowerPipelined
+from tilec.transform.split import SplitHostDevice
+from tilec.transform.tiles import LowerTiles
+from tilec_c.layouts import ChoosePitches
+
+PIPELINE = PassPipeline(
+    "c",
+    (
+        # One lane, no asynchronous copies: loops and lanes run one after the other.
+        Stage("schedule", (LowerPipelined(), SerializeLanes())),
+        Stage("lower_tiles", (LowerTiles(),)),
+        Stage("layout", (ChoosePitches(),)),
+        Stage("bounds", (GuardAccesses(),)),
+        Stage("loops", (LowerParallel(),)),
+        Stage("split", (SplitHostDevice(),)),
+        Stage("memory", (FlattenBuffers(),)),
+    ),
+)
