@@ -66,10 +66,7 @@ def conditions(
 
 def grid(variables: list[Var], ranges: list[range]) -> dict[Var, np.ndarray[Any, Any]]:
     points = np.array(list(itertools.product(*ranges)))
-    return {
-        v: points[:, n].astype(str(v.dtype))
-        for n, v in enumerate(variables)
-    }
+    return {v: points[:, n].astype(str(v.dtype)) for n, v in enumerate(variables)}
 
 
 def same(expr: Expr, got: Expr, values: dict[Var, Any], keep: Any = None) -> None:
@@ -90,7 +87,7 @@ INT32 = DType("int32")
 
 def index_vars() -> tuple[list[Var], list[range]]:
     names = [Var(n, INT32) for n in "xyzn"]
-    return names, [range(0, 10), range(0, 8), range(-5, 4), range(1, 6)]
+    return names, [range(10), range(8), range(-5, 4), range(1, 6)]
 
 
 @SETTINGS

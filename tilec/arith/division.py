@@ -55,7 +55,7 @@ class Divider:
         return self._keys.atom(Binary(op, value, right, self._dtype, span=self._span))
 
     def _split(self, form: Form, divisor: int) -> tuple[Form, Form]:
-        """Quotient and rest with ``form = quotient * divisor + rest``, the rest as small as can be."""
+        """Quotient and rest: ``form = quotient * divisor + rest`` with as small a rest as can be."""
         quotient, rest = Form(), Form()
         for key, coeff in form.terms.items():
             if coeff % divisor == 0:
@@ -184,7 +184,4 @@ def merge_div_mod(facts: Facts, form: Form) -> Form:
 
 def nonzero(interval: Interval) -> bool:
     """Whether 0 is excluded."""
-    return interval.lo > 0 or interval.hi < 0
-
-
-
+    return bool(interval.lo > 0 or interval.hi < 0)

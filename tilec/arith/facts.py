@@ -304,6 +304,8 @@ class Facts:
         limits = type_range(expr.dtype)
         if limits == iv.EVERYTHING or expr.dtype.lanes != 1:
             return iv.EVERYTHING
+        # A fact may lead from an expression back to itself, which then counts as unknown.
+        self._bounds[id(expr)] = (expr, limits)
         result = self._compute_bounds(expr)
         if not result.within(limits):
             # Either nothing overflows by assumption, or whatever wraps may be anywhere.
@@ -335,8 +337,8 @@ class Facts:
             return Interval(min(raised.lo, high.lo), min(raised.hi, high.hi))
         if kind is Call and node.name == "abs":
             inner = self.bounds(node.args[0])
-            low = 0 if inner.lo <= 0 <= inner.hi else min(abs(inner.lo), abs(inner.hi))
-            return Interval(low, max(abs(inner.lo), abs(inner.hi)))
+            least: Any = 0 if inner.lo <= 0 <= inner.hi else min(abs(inner.lo), abs(inner.hi))
+            return Interval(least, max(abs(inner.lo), abs(inner.hi)))
         return type_range(expr.dtype)
 
     def _binary_bounds(self, node: Binary) -> Interval:
@@ -451,9 +453,7 @@ class Facts:
             return md.union(self.residue(node.then), self.residue(node.other))
         if kind is Cast and node.value.dtype.is_integer and expr.dtype.is_integer:
             inner = self.bounds(node.value)
-            return (
-                self.residue(node.value) if inner.within(type_range(expr.dtype)) else md.ANYTHING
-            )
+            return self.residue(node.value) if inner.within(type_range(expr.dtype)) else md.ANYTHING
         if kind is Binary and not expr.dtype.is_bool and not expr.dtype.is_float:
             return self._binary_residue(node)
         return md.ANYTHING

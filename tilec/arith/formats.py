@@ -85,7 +85,7 @@ def _float32_to_odd(x: Array) -> Array:
         sticky = ((size & np.uint64(0xFFF)) != 0).astype(np.uint64) << np.uint64(12)
         folded = np.where(size >> np.uint64(53), (size & ~np.uint64(0xFFF)) | sticky, size)
         x = np.where(x < 0, -folded.astype(np.float64), folded.astype(np.float64))
-    if x.dtype.kind in "fiub" and x.dtype.itemsize < 4 or x.dtype == _F32 or x.dtype.kind == "V":
+    if (x.dtype.kind in "fiub" and x.dtype.itemsize < 4) or x.dtype == _F32 or x.dtype.kind == "V":
         return x.astype(_F32)
     wide = x.astype(np.float64)
     near = wide.astype(_F32)
@@ -135,6 +135,7 @@ _NATIVE: dict[str, np.dtype[Any]] = {
     "bool": np.dtype(np.bool_),
     "int4": np.dtype(np.int8),
     "uint4": np.dtype(np.uint8),
-    **{f"{sign}int{bits}": np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)},
+    **{f"int{bits}": np.dtype(f"int{bits}") for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)},
     **{f"float{bits}": np.dtype(f"float{bits}") for bits in (16, 32, 64)},
 }

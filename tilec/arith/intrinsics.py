@@ -136,7 +136,8 @@ def storage_dtype(dtype: DType) -> np.dtype[Any]:
             f"arrays of {scalar!s} need the package ml_dtypes", hint="pip install ml_dtypes"
         ) from None
     name = "float8_e4m3fn" if scalar == "float8_e4m3" else str(scalar)
-    return np.dtype(getattr(ml_dtypes, name))
+    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+    return found
 
 
 def _to_storage(value: Any, dtype: DType) -> Any:

@@ -43,9 +43,7 @@ def scale(a: Modular, factor: int) -> Modular:
 
 def multiply(a: Modular, b: Modular) -> Modular:
     """Products."""
-    return make(
-        gcd(a.coeff * b.coeff, gcd(a.coeff * b.base, a.base * b.coeff)), a.base * b.base
-    )
+    return make(gcd(a.coeff * b.coeff, gcd(a.coeff * b.base, a.base * b.coeff)), a.base * b.base)
 
 
 def union(a: Modular, b: Modular) -> Modular:

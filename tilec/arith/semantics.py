@@ -180,7 +180,8 @@ _FLOAT: dict[BinOp, Callable[[Any, Any], Any]] = {
     BinOp.TRUNCMOD: np.fmod,
     BinOp.MIN: lambda a, b: np.where((a < b) | np.isnan(b), a, b),
     BinOp.MAX: lambda a, b: np.where((a > b) | np.isnan(b), a, b),
-    BinOp.POW: np.power,
+    # Like other functions computed wide, so that a scalar and an array agree.
+    BinOp.POW: lambda a, b: np.power(a.astype(np.float64), b.astype(np.float64)),
 }
 
 

@@ -441,15 +441,17 @@ class Simplifier(Facts):
         if isinstance(value, Const):
             number = canonical_const(value).value
             return Const(evaluate_unary(node.op, number, value.dtype), node.dtype, span=node.span)
-        if isinstance(value, Unary) and value.op is node.op and not (
-            node.op is UnOp.NEG and value.dtype.is_bool
+        if (
+            isinstance(value, Unary)
+            and value.op is node.op
+            and not (node.op is UnOp.NEG and value.dtype.is_bool)
         ):
             return value.value
         if node.op is UnOp.NOT:
             return self._not(node, value)
-        if node.op is UnOp.NEG and node.dtype.is_integer and node.dtype.lanes == 1:
-            if self.keys.pure(value):
-                return self._constant(self._rebuilt(node, self.keys.form(node), node.dtype))
+        scalar = node.dtype.is_integer and node.dtype.lanes == 1
+        if node.op is UnOp.NEG and scalar and self.keys.pure(value):
+            return self._constant(self._rebuilt(node, self.keys.form(node), node.dtype))
         return node
 
     def _not(self, node: Unary, value: Expr) -> Expr:
@@ -457,10 +459,14 @@ class Simplifier(Facts):
             known = self.known_truth(value)
             if known is not None:
                 return Const(not known, BOOL, span=node.span)
-        if isinstance(value, Binary) and value.op in COMPARISONS and value.dtype == BOOL:
-            # With NaN around, only equality of floats has an exact opposite.
-            if not value.lhs.dtype.is_float or value.op in (BinOp.EQ, BinOp.NE):
-                return value.replace(op=NEGATED[value.op])
+        # With NaN around, only equality of floats has an exact opposite.
+        if (
+            isinstance(value, Binary)
+            and value.op in COMPARISONS
+            and value.dtype == BOOL
+            and (not value.lhs.dtype.is_float or value.op in (BinOp.EQ, BinOp.NE))
+        ):
+            return value.replace(op=NEGATED[value.op])
         return node
 
     def _select(self, node: Select) -> Expr:
@@ -490,9 +496,7 @@ class Simplifier(Facts):
         if value.dtype == target:
             return value
         if isinstance(value, Const) and target.lanes == value.dtype.lanes:
-            return Const(
-                evaluate_cast(value.value, value.dtype, target), target, span=node.span
-            )
+            return Const(evaluate_cast(value.value, value.dtype, target), target, span=node.span)
         if isinstance(value, Cast) and target.lanes == 1 and self._through(value, target):
             inner = value.value
             if inner.dtype == target:
@@ -585,11 +589,6 @@ def _decide(op: BinOp, gap: iv.Interval) -> bool | None:
     return equal if op is BinOp.EQ or equal is None else not equal
 
 
-
-
 def simplify(expr: Expr) -> Expr:
     """Simplify one expression without any facts."""
     return Simplifier().simplify(expr)
-
-
-
