@@ -362,6 +362,8 @@ def describe(value: object) -> str:
         return str(what())
     if callable(value) and hasattr(value, "__name__"):
         return f"the {'class' if isinstance(value, type) else 'function'} {value.__name__}"
+    if isinstance(value, Expr):
+        return f"`{value!r}` ({value.dtype!s})"
     return f"{type(value).__name__} {value!r}"[:80]
 
 
@@ -430,7 +432,7 @@ def binary(op: BinOp, a: object, b: object) -> Expr:
         )
     if (op in BITWISE or op in SHIFTS) and dtype.is_float:
         raise DTypeError(
-            f"`{_SYMBOL[op]}` needs integer operands, got {x.dtype!s} and {y.dtype!s}",
+            f"`{_SYMBOL[op]}` needs integer operands, got {describe(a)} and {describe(b)}",
             span=span,
             hint="T.reinterpret gives the bits of a float",
         )

@@ -120,7 +120,9 @@ class JITImpl:
             self.signature.bind(*args, **keywords)
         except TypeError as error:
             raise JITArgumentError(
-                f"{self.func.__name__}: {error}", span=function_span(self.func)
+                f"{self.func.__name__}: {error}",
+                span=ir.caller_span(),
+                hint=f"its signature is {self.func.__name__}{_names(self.signature)}",
             ) from None
         result = self.func(*args, **keywords)
         if not isinstance(result, ir.PrimFunc):
@@ -166,7 +168,9 @@ class JITImpl:
             )
         except TypeError as error:
             raise JITArgumentError(
-                f"{self.func.__name__}: {error}", span=function_span(self.func)
+                f"{self.func.__name__}: {error}",
+                span=ir.caller_span(),
+                hint=f"its signature is {self.func.__name__}{_names(self.signature)}",
             ) from None
         bound.apply_defaults()
         values = {}
@@ -207,19 +211,19 @@ class JITImpl:
         self, context: EagerContext, tensors: dict[str, Any], named: dict[str, Any]
     ) -> dict[str, int]:
         name = self.func.__name__
-        span = function_span(self.func)
+        call = ir.caller_span()
         unknown = sorted(set(named) - set(context.consts))
         if unknown:
             raise JITArgumentError(
                 f"{name} has no parameter or T.const variable `{unknown[0]}`",
-                span=span,
+                span=call,
                 hint=f"parameters: {', '.join(self.signature.parameters)}; T.const: "
                 f"{', '.join(context.consts) or 'none'}",
             )
         values: dict[str, int] = {}
         for key, value in named.items():
             if isinstance(value, bool) or not hasattr(value, "__index__"):
-                raise JITArgumentError(f"{name}: {key}={value!r} is not an int", span=span)
+                raise JITArgumentError(f"{name}: {key}={value!r} is not an int", span=call)
             values[key] = int(value)
         carriers: dict[str, str] = {}
         for param, spec in context.specs.items():
@@ -231,12 +235,12 @@ class JITImpl:
                 raise JITArgumentError(
                     f"{name}: T.const variable `{key}` is no dimension or stride of a tensor "
                     "parameter",
-                    span=span,
+                    span=function_span(self.func),
                     hint=f"use it as a bare dimension, e.g. T.Tensor[[{key}], T.float32]",
                 )
             raise JITArgumentError(
                 f"{name}: cannot find a value for the T.const variable `{key}`",
-                span=span,
+                span=call,
                 hint=f"pass {key}=<value>, or the tensor argument `{carriers[key]}`",
             )
         return values
@@ -257,7 +261,8 @@ class JITImpl:
                 raise JITArgumentError(
                     f"{self.func.__name__}: argument `{param}` has {len(sizes)} dimension(s), "
                     f"expected {len(spec.shape)}",
-                    span=function_span(self.func),
+                    span=ir.caller_span(),
+                    hint="reshape the array, or change the annotation in the kernel",
                 )
             steps = _element_strides(tensor)
         pairs = [*zip(spec.shape, sizes, strict=True)]
@@ -282,6 +287,12 @@ class JITImpl:
                     kernel = compile_function(func, **self.settings)
                     self._kernels[key] = kernel
         return kernel
+
+
+def _names(signature: inspect.Signature) -> str:
+    """The parameters without their annotations."""
+    plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    return str(inspect.Signature(plain))
 
 
 class _Missing:

@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilec.diagnostics import ArgumentTypeError, JITArgumentError, OperandError
+from tilec.diagnostics import ArgumentTypeError, JITArgumentError, OperandError, TilecError
+from tilec.ir import caller_span
 from tilec.options import options
 
 if TYPE_CHECKING:
@@ -151,14 +152,18 @@ def compile_function(
     func = with_out_idx(func, out_idx)
     configs = {**func.attrs.get("pass_configs", {}), **dict(pass_configs or {})}
     flags = compile_flags.split() if isinstance(compile_flags, str) else list(compile_flags or ())
-    context = registry().context(
-        target,
-        target_host,
-        execution_backend,
-        configs,
-        [*func.attrs.get("compile_flags", ()), *flags],
-    )
-    artifact = lower_with_context(func, context)
+    try:
+        context = registry().context(
+            target,
+            target_host,
+            execution_backend,
+            configs,
+            [*func.attrs.get("compile_flags", ()), *flags],
+        )
+        artifact = lower_with_context(func, context)
+    except TilecError as error:
+        error.with_span(caller_span())
+        raise
     python = time.perf_counter() - start
     if debug_root_path is not None:
         artifact.write(debug_root_path)
@@ -196,6 +201,7 @@ def with_out_idx(func: ir.PrimFunc, out_idx: Any) -> ir.PrimFunc:
             raise JITArgumentError(
                 f"out_idx {item} is out of range for {func.name}, which has {count} parameter(s)",
                 span=func.span,
+                hint=f"positions are 0 to {count - 1}, or {-count} to -1 from the end",
             )
         index = item % count
         if isinstance(func.params[index], ir.Var):

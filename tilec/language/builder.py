@@ -41,6 +41,8 @@ class Builder:
         self.attrs: dict[str, Any] = {}
         self.launch: Any = None
         self.eager: Any = None
+        self.parallel = False
+        self.parallel = False
         self._temps = 0
 
     def emit(self, stmt: ir.Stmt) -> None:
@@ -179,6 +181,21 @@ def name_buffer(buffer: ir.Buffer, name: str) -> None:
         _rename(buffer, name)
 
 
+def _narrow(span: Span, message: str) -> Span:
+    """The part of a span's line that is the name which the message is about."""
+    import linecache
+    import re
+
+    name = re.search(r"`(\w+)`", message)
+    if name is None or span.line != span.end_line:
+        return span
+    line = linecache.getline(span.file, span.line)
+    found = re.compile(rf"\b{name.group(1)}\b").search(line, max(span.col - 1, 0))
+    if found is None or not line.isascii():
+        return span
+    return Span(span.file, span.line, found.start() + 1, span.line, found.end() + 1)
+
+
 class Poison:
     """Stands for a name whose value is not known after (or inside) run-time control flow.
 
@@ -192,9 +209,10 @@ class Poison:
         object.__setattr__(self, "_hint", hint)
 
     def _raise(self, *_args: Any, **_keywords: Any) -> Any:
+        message = object.__getattribute__(self, "_message")
         raise ScopeError(
-            object.__getattribute__(self, "_message"),
-            span=ir.caller_span(),
+            message,
+            span=_narrow(ir.caller_span(), message),
             hint=object.__getattribute__(self, "_hint"),
         )
 

@@ -20,10 +20,11 @@ from tilec.diagnostics import (
     ReturnError,
     TilecError,
     UnsupportedSyntaxError,
+    did_you_mean,
 )
 from tilec.language.builder import Builder, name_buffer
 from tilec.language.params import ConstVar, TensorSpec, scalar_param
-from tilec.language.source import annotations_of, function_span, staged_function
+from tilec.language.source import annotations_of, function_span, return_span, staged_function
 from tilec.options import options
 
 _SCRIPT_NUMBER = itertools.count(1)
@@ -70,12 +71,20 @@ def _wrong_call(error: TypeError) -> OperandError | None:
         signature = str(inspect.signature(function))
     except (TypeError, ValueError):
         signature = "(...)"
-    return OperandError(f"T.{error}", span=span, hint=f"T.{match.group(1)}{_short(signature)}")
+    name = match.group(1)
+    hint = f"the signature is T.{name}{_short(signature)}"
+    keyword = re.search(r"keyword argument '(\w+)'", str(error))
+    if keyword is not None:
+        known = inspect.signature(function).parameters
+        close = did_you_mean(keyword.group(1), known)
+        hint = f"{close}\n{hint}" if close.startswith("did") else hint
+    return OperandError(f"T.{error}", span=span, hint=hint)
 
 
 def _short(signature: str) -> str:
     """A signature without its annotations."""
-    return re.sub(r":\s*'[^']*'", "", signature).split(" -> ")[0]
+    plain = re.sub(r":\s*'[^']*'", "", signature).split(" -> ")[0]
+    return plain.replace(" = ", "=")
 
 
 def prim_func(func: Any = None, *, eager_jit: bool = False) -> Any:
@@ -286,7 +295,7 @@ class EagerFunction:
     def _finish(
         self, active: Builder, context: EagerContext, arguments: dict[str, Any], result: Any
     ) -> ir.PrimFunc:
-        span = function_span(self.func)
+        span = return_span(self.func)
         returned = (
             []
             if result is None
@@ -308,6 +317,7 @@ class EagerFunction:
                 f"not all tensors from T.empty are returned by {self.name}: "
                 f"{', '.join(missing)} missing",
                 span=span,
+                hint="return every T.empty tensor; a scratch tile is T.alloc_shared",
             )
         params: list[ir.Buffer | ir.Var] = []
         notes = annotations_of(self.func, self._namespace)

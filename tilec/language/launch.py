@@ -50,7 +50,11 @@ def _dims(what: str, value: Any) -> tuple[int, ...]:
             )
         if item <= 0:
             raise LaunchError(
-                f"T.Kernel: {what} must be positive, got {item}", span=ir.caller_span()
+                f"T.Kernel: {what} must be positive, got {item}",
+                span=ir.caller_span(),
+                hint="threads=128 is a common choice; leave it out to let the target choose"
+                if what == "threads"
+                else "1 for a dimension that is not used",
             )
         result.append(item)
     return tuple(result + [1] * (3 - len(result)))
@@ -160,7 +164,9 @@ def _launch(what: str) -> KernelFrame:
     frame: KernelFrame | None = builder(what).launch
     if frame is None:
         raise NoTraceError(
-            f"{what} can only be used inside `with T.Kernel(...)`", span=ir.caller_span()
+            f"{what} can only be used inside `with T.Kernel(...)`",
+            span=ir.caller_span(),
+            hint="move it into the block of T.Kernel",
         )
     return frame
 

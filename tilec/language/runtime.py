@@ -9,7 +9,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from tilec import ir
-from tilec.diagnostics import OperandError, ReturnError, ScopeError, UnsupportedSyntaxError
+from tilec.diagnostics import (
+    NestingError,
+    OperandError,
+    ReturnError,
+    ScopeError,
+    UnsupportedSyntaxError,
+)
 from tilec.ir import BinOp
 from tilec.language.builder import (
     BRANCH,
@@ -382,8 +388,17 @@ class Loop(_Looping):
         active = builder("a run-time loop")
         spec: LoopSpec = self._iterable
         variables = spec.variables(self._targets, self._span)
+        outer = active.parallel
+        if outer and spec.kind in ("parallel", "pipelined"):
+            raise NestingError(
+                f"T.{spec.kind.capitalize()} inside T.Parallel, whose iterations are elements",
+                span=self._span,
+                hint="give all extents to one loop: for i, j in T.Parallel(M, N)",
+            )
+        active.parallel = outer or spec.kind == "parallel"
         with active.block(LOOP) as frame:
             yield variables[0] if len(variables) == 1 and not spec.as_tuple else variables
+        active.parallel = outer
         active.emit(spec.build(frame.body(self._span), self._span))
 
 

@@ -24,7 +24,36 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 def function_span(func: Callable[..., Any]) -> Span:
     """Where a function is defined."""
     code = func.__code__
-    return Span(code.co_filename, code.co_firstlineno, 1, code.co_firstlineno, 2)
+    node = _node_or_none(func)
+    if node is None:
+        return Span(code.co_filename, code.co_firstlineno, 1, code.co_firstlineno, 2)
+    end = node.col_offset + len(f"def {node.name}") + 1
+    return Span(code.co_filename, node.lineno, node.col_offset + 1, node.lineno, end)
+
+
+def return_span(func: Callable[..., Any]) -> Span:
+    """Where a function returns last, or where it is defined if it never does."""
+    node = _node_or_none(func)
+    for stmt in reversed(node.body if node is not None else []):
+        if isinstance(stmt, ast.Return):
+            return Span(
+                func.__code__.co_filename,
+                stmt.lineno,
+                stmt.col_offset + 1,
+                stmt.end_lineno or stmt.lineno,
+                (stmt.end_col_offset or stmt.col_offset) + 1,
+            )
+    return function_span(func)
+
+
+def _node_or_none(func: Callable[..., Any]) -> FunctionNode | None:
+    if not isinstance(func, FunctionType):
+        return None
+    text = _file_text(func)
+    try:
+        return function_node(func.__code__, text) if text else None
+    except SyntaxError:  # the file changed after it was imported
+        return None
 
 
 @functools.lru_cache(maxsize=256)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from tilec import ir, ops
-from tilec.diagnostics import OperandError
+from tilec.diagnostics import NestingError, OperandError
 from tilec.language.builder import builder, is_mutable_var
 from tilec.language.launch import _launch
 from tilec.ops import GemmWarpPolicy
+from tilec.ops.base import is_one
 
 
 def region(value: Any, what: str) -> ir.BufferRegion:
@@ -47,6 +48,14 @@ def emit_tile_op(op: ops.TileOp) -> None:
             locate(ir.caller_span())
         raise
     active = builder(name)
+    regions = (*op.reads(), *op.writes())
+    if active.parallel and not all(is_one(extent) for r in regions for extent in r.extents):
+        raise NestingError(
+            f"{name} is done by the whole block, but is inside T.Parallel, whose iterations are "
+            "elements",
+            span=ir.caller_span(),
+            hint="move it out of the loop, or make the loop T.serial",
+        )
     active.emit(op)
 
 

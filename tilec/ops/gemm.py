@@ -57,6 +57,7 @@ class Gemm(TileOp):
                 raise GemmShapeError(
                     f"T.gemm: {name} is {operand.describe()}; a matrix has two dimensions",
                     span=span,
+                    hint="give a vector a second dimension of extent 1, or reduce the products",
                 )
             if not all(is_one(e) for e in operand.extents[:-2]):
                 raise GemmShapeError(

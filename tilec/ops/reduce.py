@@ -68,7 +68,9 @@ class Reduce(TileOp):
             )
         if not isinstance(self.dim, int) or not 0 <= self.dim < rank:
             raise ShapeError(
-                f"T.reduce_{self.kind}: dim {self.dim!r} of {self.src.describe()}", span=span
+                f"T.reduce_{self.kind}: {self.src.describe()} has no dimension {self.dim!r}",
+                span=span,
+                hint=f"dim is from {-rank} to {rank - 1}",
             )
         src = [*self.src.extents]
         dropped = src[: self.dim] + src[self.dim + 1 :]
