@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilec.backend import PassPipeline, Stage
+from tilec.transform.check import CheckCapabilities
 from tilec.transform.flatten import FlattenBuffers
 from tilec.transform.guard import GuardAccesses
 from tilec.transform.lanes import SerializeLanes
@@ -15,6 +16,7 @@ from tilec_c.layouts import ChoosePitches
 PIPELINE = PassPipeline(
     "c",
     (
+        Stage("check", (CheckCapabilities(),)),
         # One lane, no asynchronous copies: loops and lanes run one after the other.
         Stage("schedule", (LowerPipelined(), SerializeLanes())),
         Stage("lower_tiles", (LowerTiles(),)),
