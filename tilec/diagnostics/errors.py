@@ -6,7 +6,6 @@ libraries would catch. Each concrete class has one code, explained in ``docs/err
 
 from __future__ import annotations
 
-import difflib
 import warnings
 from collections.abc import Iterable
 from typing import ClassVar, Self
@@ -80,6 +79,8 @@ def warn(
 
 def did_you_mean(name: str, known: Iterable[str], *, listing: str = "known") -> str:
     """A hint that proposes close names, or lists what there is."""
+    import difflib  # noqa: PLC0415 - only for errors
+
     names = sorted(set(known))
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     if close:
