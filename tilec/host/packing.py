@@ -1,8 +1,9 @@
 """Call arguments as packed values, without copying data.
 
-A tensor argument becomes the address of a `DLTensor` that its owner keeps: that of a DLPack capsule,
-which is borrowed (the capsule frees it when it dies, after the call), or one made here for arrays
-that cannot export a capsule, such as read-only ones. What the stub checks is not checked again.
+A tensor argument becomes the address of a `DLTensor`. Mostly that is the one of a DLPack capsule,
+which is only borrowed: the capsule is not consumed, so it frees its tensor when it dies, after the
+call. For arrays that cannot export a capsule, such as read-only ones, a description is made here.
+What the stub checks is not checked again.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ class TensorPacker:
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(value, torch.Tensor):
             return self._torch(torch, value, keep)
-        if isinstance(value, type) or not hasattr(value, "__dlpack__"):
+        if not hasattr(type(value), "__dlpack__"):
             raise self._no_tensor(value)
         return self._dlpack(value, keep)
 
@@ -307,16 +308,16 @@ class ScalarPacker:
             ArgumentTypeError: not an integer.
             ArgumentValueError: out of range.
         """
-        if not isinstance(value, int):
-            value = self._index(value)
+        number = value if isinstance(value, int) else self._index(value)
         if self.dtype.is_bool:
-            return 1 if value else 0
-        if not self._low <= value <= self._high:
+            return 1 if number else 0
+        if not self._low <= number <= self._high:
             raise ArgumentValueError(
-                f"{self.where}: expected {self.dtype!s} ({self._low} to {self._high}), got {value}"
+                f"{self.where}: expected {self.dtype!s} ({self._low} to {self._high}), "
+                f"got {_number_text(number)}"
             )
         # The packed form is signed; the stub reads the bits back.
-        return value - 2**64 if self._wraps and value >= 2**63 else value
+        return number - 2**64 if self._wraps and number >= 2**63 else number
 
     def _index(self, value: Any) -> int:
         if isinstance(value, np.bool_):
@@ -337,9 +338,10 @@ class ScalarPacker:
             return value
         if isinstance(value, (np.bool_, np.number)) and not isinstance(value, np.complexfloating):
             return float(value)
-        if not hasattr(value, "__float__") and not hasattr(value, "__index__"):
+        kind = type(value)
+        if not hasattr(kind, "__float__") and not hasattr(kind, "__index__"):
             raise self._wrong(value)
-        if isinstance(value, type) or getattr(value, "ndim", 0):
+        if hasattr(kind, "__array__") and (value.ndim or "complex" in str(value.dtype)):
             raise self._wrong(value)
         try:
             return float(value)
@@ -354,6 +356,13 @@ class ScalarPacker:
         kind = "a float" if self.is_float else "a bool" if self.dtype.is_bool else "an int"
         shown = kind if self.dtype.is_bool else f"{kind} ({self.dtype!s})"
         return ArgumentTypeError(f"{self.where}: expected {shown}, got {type_text(value)}")
+
+
+def _number_text(value: Any) -> str:
+    """An int in words; Python refuses to print very long ones."""
+    if isinstance(value, int) and value.bit_length() > 512:
+        return f"an int of {value.bit_length()} bits"
+    return str(value)
 
 
 Packer = TensorPacker | ScalarPacker
