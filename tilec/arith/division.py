@@ -55,7 +55,7 @@ class Divider:
         return self._keys.atom(Binary(op, value, right, self._dtype, span=self._span))
 
     def _split(self, form: Form, divisor: int) -> tuple[Form, Form]:
-        """Quotient and rest: ``form = quotient * divisor + rest`` with as small a rest as can be."""
+        """Quotient and rest: ``form = quotient * divisor + rest``, the rest without multiples."""
         quotient, rest = Form(), Form()
         for key, coeff in form.terms.items():
             if coeff % divisor == 0:

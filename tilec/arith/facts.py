@@ -71,6 +71,7 @@ class Facts:
         self._ranges: dict[int, tuple[Var, Interval]] = {}
         self._residues: dict[int, tuple[Var, Modular]] = {}
         self._data: dict[int, Var] = {}
+        self._aliases: dict[int, tuple[Var, Expr]] = {}
         self._known: dict[int, bool] = {}
         self._linear: list[tuple[dict[int, int], Interval]] = []
         self._index: dict[int, tuple[Expr, bool]] = {}
@@ -146,6 +147,11 @@ class Facts:
         if self.exact(value) and not self.keys.reads_memory(value):
             form = self.keys.form(var).plus(self.keys.form(value), -1)
             self._add_linear(form, Interval(0, 0))
+        self._changed()
+
+    def bind_alias(self, var: Var, value: Expr) -> None:
+        """`var` is another name of a variable or constant, for good."""
+        self._aliases[id(var)] = (var, value)
         self._changed()
 
     def add_condition(self, cond: Expr, truth: bool = True) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from operator import is_
 from typing import Any
 
 from tilec.arith import bounds as iv
@@ -25,6 +26,7 @@ from tilec.arith.semantics import (
     evaluate_unary,
 )
 from tilec.diagnostics import DTypeError
+from tilec.ir.buffer import BufferRegion
 from tilec.ir.dtype import BOOL, INT32, INT64, DType
 from tilec.ir.expr import (
     COMPARISONS,
@@ -82,7 +84,16 @@ class Simplifier(Facts):
         """Simplify an expression, or the expressions below any other node but a buffer."""
         if isinstance(node, Expr):
             return self.simplify(node)
+        if isinstance(node, BufferRegion):
+            mins = tuple(self.simplify(m) for m in node.mins)
+            extents = tuple(self._extent(e) for e in node.extents)
+            same = all(map(is_, mins, node.mins)) and all(map(is_, extents, node.extents))
+            return node if same else node.replace(mins=mins, extents=extents)
         return map_children(node, self.simplify_node) if isinstance(node, Node) else node
+
+    def _extent(self, extent: int | Expr) -> int | Expr:
+        new = extent if isinstance(extent, int) else self.simplify(extent)
+        return new if isinstance(new, int) or not isinstance(new, Const) else int(new.value)
 
     def prove(self, cond: Expr | bool) -> bool:
         """Whether `cond` holds for all values that the facts allow."""
@@ -107,6 +118,9 @@ class Simplifier(Facts):
         return map_children(expr, self.simplify_node)
 
     def _var(self, node: Var) -> Expr:
+        alias = self._aliases.get(id(node))
+        if alias is not None:
+            return self.simplify(alias[1])
         found = self._ranges.get(id(node))
         value = found[1].value if found is not None else None
         return node if value is None else Const(value, node.dtype, span=node.span)
