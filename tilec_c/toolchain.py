@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import os
 import re
 import shlex
@@ -294,13 +295,53 @@ def _probe(argv: tuple[str, ...], cpu: CpuInfo) -> Toolchain:
     except OSError:
         binary = ""
     tool = Toolchain(argv, version, family, native=True, openmp=True, cpu=cpu, binary=binary)
+    remembered = _remembered(tool)
+    if remembered is not None:
+        return remembered
     # Mostly the first one passes; each later one gives up what is most likely missing.
     reason = ""
     for native, openmp in ((True, True), (True, False), (False, True), (False, False)):
         reason = _try_build(replace(tool, native=native, openmp=openmp))
         if not reason:
-            return replace(tool, native=native, openmp=openmp)
+            found = replace(tool, native=native, openmp=openmp)
+            _remember(tool, found)
+            return found
     raise _Unusable(reason)
+
+
+def _record(tool: Toolchain) -> Path | None:
+    """Where the verdict on a compiler is kept between processes; None with caching switched off."""
+    from tilec.options import options  # noqa: PLC0415 - keeps this import light
+
+    if not options.cache or not tool.binary:
+        return None
+    digest = hashlib.sha256(f"{tool.identity}\n{_PROBE}".encode()).hexdigest()[:32]
+    return options.cache_dir / "toolchains" / f"{digest}.json"
+
+
+def _remembered(tool: Toolchain) -> Toolchain | None:
+    """What an earlier process found out about this very compiler on this processor."""
+    path = _record(tool)
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8")) if path is not None else None
+        if facts is not None:
+            return replace(tool, native=bool(facts["native"]), openmp=bool(facts["openmp"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return None
+
+
+def _remember(tool: Toolchain, found: Toolchain) -> None:
+    path = _record(tool)
+    if path is None:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(f".{os.getpid()}.tmp")
+        partial.write_text(json.dumps({"native": found.native, "openmp": found.openmp}))
+        partial.replace(path)
+    except OSError:
+        return  # a read-only cache costs the probe again, nothing else
 
 
 def _try_build(tool: Toolchain) -> str:

@@ -194,3 +194,29 @@ def host_symbol(name: str) -> str:
     legal = (c if c.isascii() and (c.isalnum() or c == "_") else f"u{ord(c):04x}" for c in name)
     safe = "".join(legal)
     return f"__tvm_ffi_{safe}"
+
+
+def emit_module() -> str:
+    """The text of `tilec.host._cffi_abi`: the declarations, parsed ahead of time.
+
+    Importing it costs a millisecond; parsing the declarations at run time would load a C parser.
+    """
+    import contextlib
+    import io
+    import tempfile
+    from pathlib import Path
+
+    from cffi import FFI
+
+    builder = FFI()
+    builder.cdef(DECLARATIONS)
+    builder.set_source("tilec.host._cffi_abi", None)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "abi.py"
+        with contextlib.redirect_stdout(io.StringIO()):  # cffi reports what it writes
+            builder.emit_python_code(str(path))
+        return path.read_text(encoding="utf-8")
+
+
+if __name__ == "__main__":
+    print(emit_module(), end="")  # noqa: T201 - what it is for

@@ -18,9 +18,18 @@ from tilec.diagnostics import (
     TilecError,
     ToolchainError,
 )
-from tilec.host.abi import CPU, TypeIndex
+from tilec.host.abi import CPU
 from tilec.host.outputs import OutputAllocator
-from tilec.host.packing import Frame, TensorPacker, capsule_pointer, ffi, packers, slots
+from tilec.host.packing import (
+    Frame,
+    Packer,
+    ScalarPacker,
+    TensorPacker,
+    capsule_pointer,
+    ffi,
+    packed_kinds,
+    packers,
+)
 from tilec.host.support import CALLER, ERROR_KIND, ERROR_MESSAGE
 
 if TYPE_CHECKING:
@@ -31,6 +40,9 @@ _ERRORS: dict[str, type[TilecError]] = {
     "ValueError": ArgumentValueError,
 }
 _FIELD = re.compile(r"argument (?P<name>\S+): (?P<field>device|strides|dtype|data)")
+
+Slot = tuple[int, int, TensorPacker | None, ScalarPacker | None]
+"""Position of a parameter, that of its value in a frame, and what packs it."""
 
 
 class HostCallable:
@@ -76,9 +88,12 @@ class HostCallable:
         self.out_idx = tuple(sorted(out_idx))
         self._library = _load(library)
         self._packers = packers(self.name, self.params, device_type)
-        self._kinds = tuple(slots(self._packers))
+        self._kinds = tuple(packed_kinds(self._packers))
+        self._slots = [_slot(i, packer) for i, packer in enumerate(self._packers)]
         self._outputs = OutputAllocator(self.name, self.params, self.out_idx)
         self._inputs = tuple(i for i in range(len(self.params)) if i not in self.out_idx)
+        self._input_slots = [self._slots[i] for i in self._inputs]
+        self._output_slots = [self._slots[i] for i in self.out_idx]
         c = ffi()
         find = self._find
         self._function = c.cast("int32_t(*)(void*, TVMFFIAny*, int32_t, TVMFFIAny*)", find(symbol))
@@ -146,45 +161,48 @@ class HostCallable:
             frame = self._frames.pop()
         except IndexError:
             frame = Frame(self._kinds)
+        if frame.dirty:
+            frame.reset()
         if allocate:
-            for position in self._inputs:
-                self._pack(frame, position, values[position], keep)
+            self._pack(frame, self._input_slots, values, keep)
             results = self._outputs.allocate(values, frame)
+            full = list(values)
             for position, result in zip(self.out_idx, results, strict=True):
-                self._pack(frame, position, result, keep)
+                full[position] = result
+            self._pack(frame, self._output_slots, full, keep)
         else:
-            for position, value in enumerate(values):
-                self._pack(frame, position, value, keep)
-        status = self._function(self._self, frame.args, len(self._kinds), frame.result)
+            self._pack(frame, self._slots, values, keep)
+        status = self._function(self._self, frame.args, len(self._slots), frame.result)
         if status != 0:
             raise self._error(values)
         self._frames.append(frame)
         return results
 
-    def _pack(self, frame: Frame, position: int, value: Any, keep: list[Any]) -> None:
-        packer = self._packers[position]
-        if isinstance(packer, TensorPacker):
-            if type(value) is np.ndarray:
-                try:
-                    capsule = value.__dlpack__()
-                except (BufferError, TypeError, ValueError):
-                    frame.ints[2 * position + 1] = packer(value, keep)
+    def _pack(
+        self, frame: Frame, slots: Sequence[Slot], values: Sequence[Any], keep: list[Any]
+    ) -> None:
+        """Write values into a frame; a loop without calls for plain arrays."""
+        ints, array = frame.ints, np.ndarray
+        for position, word, tensor, scalar in slots:
+            value = values[position]
+            if tensor is not None:
+                if type(value) is array:
+                    try:
+                        capsule = value.__dlpack__()
+                    except (BufferError, TypeError, ValueError):
+                        ints[word] = tensor(value, keep)
+                    else:
+                        keep.append(capsule)
+                        ints[word] = capsule_pointer(capsule, b"dltensor")
+                elif value is None:  # the stub knows whether it may be
+                    frame.clear(position)
                 else:
-                    keep.append(capsule)
-                    frame.ints[2 * position + 1] = capsule_pointer(capsule, b"dltensor")
-                if frame.heads[4 * position] == TypeIndex.NONE:
-                    frame.heads[4 * position] = TypeIndex.DLTENSOR_POINTER
-                return
-            frame.heads[4 * position] = TypeIndex.DLTENSOR_POINTER
-            if value is None:  # the stub knows whether it may be
-                frame.heads[4 * position] = TypeIndex.NONE
-                frame.ints[2 * position + 1] = 0
-            else:
-                frame.ints[2 * position + 1] = packer(value, keep)
-        elif packer.is_float:
-            frame.floats[2 * position + 1] = packer.real(value)
-        else:
-            frame.ints[2 * position + 1] = packer.integer(value)
+                    ints[word] = tensor(value, keep)
+            elif scalar is not None:
+                if scalar.is_float:
+                    frame.floats[word] = scalar.real(value)
+                else:
+                    ints[word] = scalar.integer(value)
 
     def _error(self, values: Sequence[Any]) -> TilecError:
         """The stub's last error in this thread as an exception."""
@@ -208,6 +226,12 @@ class HostCallable:
             if hasattr(value, "contiguous"):
                 return f"nothing is copied silently: pass {name}.contiguous()"
         return None
+
+
+def _slot(position: int, packer: Packer) -> Slot:
+    if isinstance(packer, TensorPacker):
+        return position, 2 * position + 1, packer, None
+    return position, 2 * position + 1, None, packer
 
 
 def _load(library: str | Path | ctypes.CDLL) -> ctypes.CDLL:

@@ -12,14 +12,14 @@ import ctypes
 import functools
 import operator
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilec import ir
 from tilec.diagnostics import ArgumentTypeError, ArgumentValueError, DTypeError, TilecError
-from tilec.host.abi import DECLARATIONS, HOST_MEMORY, TypeIndex, dlpack_dtype
+from tilec.host.abi import HOST_MEMORY, TypeIndex, dlpack_dtype
 from tilec.ir import DType
 
 if TYPE_CHECKING:
@@ -36,11 +36,9 @@ _MAJOR_VERSION = 1
 @functools.cache
 def ffi() -> Any:
     """The cffi instance that knows the ABI; cffi is imported by the first kernel call only."""
-    from cffi import FFI  # noqa: PLC0415 - 30 ms that `import tilec` must not spend
+    from tilec.host._cffi_abi import ffi as parsed  # noqa: PLC0415 - `import tilec` spends nothing
 
-    instance = FFI()
-    instance.cdef(DECLARATIONS)
-    return instance
+    return parsed
 
 
 def _capsule_function(name: str, result: Any, *args: Any) -> Any:
@@ -61,9 +59,10 @@ class Frame:
         heads: the same memory as int32: the type index of argument ``i`` is at ``4 * i``.
         ints, floats: the same memory as int64 and double: its value is at ``2 * i + 1``.
         result: the packed result.
+        dirty: whether an argument has another kind than its parameter.
     """
 
-    __slots__ = ("args", "floats", "heads", "ints", "result")
+    __slots__ = ("_kinds", "args", "dirty", "floats", "heads", "ints", "result")
 
     def __init__(self, kinds: Sequence[TypeIndex]) -> None:
         c = ffi()
@@ -72,8 +71,21 @@ class Frame:
         self.ints = c.cast("int64_t*", self.args)
         self.floats = c.cast("double*", self.args)
         self.result = c.new("TVMFFIAny*")
-        for position, kind in enumerate(kinds):
+        self._kinds = kinds
+        self.dirty = False
+        self.reset()
+
+    def reset(self) -> None:
+        """Give every argument the kind of its parameter."""
+        for position, kind in enumerate(self._kinds):
             self.heads[4 * position] = kind
+        self.dirty = False
+
+    def clear(self, position: int) -> None:
+        """Make an argument None, for this call."""
+        self.heads[4 * position] = TypeIndex.NONE
+        self.ints[2 * position + 1] = 0
+        self.dirty = True
 
 
 def type_text(value: object) -> str:
@@ -376,12 +388,7 @@ def packers(kernel: str, params: Sequence[KernelParam], device_type: int) -> tup
     )
 
 
-def frames(kinds: Sequence[TypeIndex]) -> Callable[[], Frame]:
-    """A factory of frames."""
-    return functools.partial(Frame, tuple(kinds))
-
-
-def slots(packed: Sequence[Packer]) -> Iterator[TypeIndex]:
+def packed_kinds(packed: Sequence[Packer]) -> Iterator[TypeIndex]:
     """How each argument is packed."""
     for packer in packed:
         yield TypeIndex.DLTENSOR_POINTER if isinstance(packer, TensorPacker) else packer.kind
