@@ -166,7 +166,7 @@ def test_doctor(installed: Path) -> None:
     text = done.stdout
     assert "plugin dummy: tilec-dummy 0.3.0\n  ok target dummy" in text
     assert "execution backend python: available" in text
-    assert "compiler: Python" in text
+    assert "tool chain: Python" in text
     assert "note: it is slow" in text
     assert "smoke test: a kernel compiled in" in text
     assert "plugin broken: tilec-broken 6.6.6\n  -- broken: OSError: libbroken.so.1" in text

@@ -101,8 +101,11 @@ def _kind(known: BackendRegistry, module: BackendModule, name: str, smoke: bool)
             report.execution.append((spec.name, state.ok, state.reason or spec.doc))
         if module.toolchain is not None:
             found = module.toolchain(target)
-            report.toolchain = [("compiler", found.name), ("flags", " ".join(found.flags))]
-            report.toolchain += sorted(found.details.items())
+            rows = {"tool chain": found.name, "flags": " ".join(found.flags)}
+            for name, text in found.details.items():
+                if text not in rows.values():
+                    rows[name] = text
+            report.toolchain = [(name, text) for name, text in rows.items() if text]
         if module.notices is not None:
             report.notices = list(module.notices(target))
         if smoke and report.usable:
