@@ -1,3 +1,5 @@
+# ruff: noqa
+# mypy: ignore-errors
 # auto-generated file
 import _cffi_backend
 

@@ -215,7 +215,7 @@ def emit_module() -> str:
         path = Path(folder) / "abi.py"
         with contextlib.redirect_stdout(io.StringIO()):  # cffi reports what it writes
             builder.emit_python_code(str(path))
-        return path.read_text(encoding="utf-8")
+        return f"# ruff: noqa\n# mypy: ignore-errors\n{path.read_text(encoding='utf-8')}"
 
 
 if __name__ == "__main__":
