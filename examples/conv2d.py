@@ -110,8 +110,8 @@ def run(
     conv = make_kernel(*shape, kernel, stride, dilation, padding, dtype=dtype)
     flat = weight.reshape(-1, filters)  # a view: rows are (kernel row, kernel column, channel)
     out = conv(image, flat)
-    expected = reference(image, weight, stride, dilation, padding)
     ms = best_ms(lambda: conv(image, flat))
+    expected = reference(image, weight, stride, dilation, padding)
     what = f"conv2d {batch}x{height}x{width}x{channels} -> {filters}, {kernel}x{kernel}"
     what += f" stride {stride}"
     return report(what, dtype, out.reshape(expected.shape), expected, ms)

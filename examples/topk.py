@@ -57,9 +57,10 @@ def run(M: int, N: int, k: int, dtype: str, seed: int = 0) -> bool:
     logits = normal(np.random.default_rng(seed), (M, N), dtype)
     kernel = make_kernel(M, N, k, dtype=dtype)
     values, columns = kernel(logits)
+    ms = best_ms(lambda: kernel(logits))
     expected, expected_columns = reference(logits, k)
     what = f"top {k} of {M}x{N}"
-    good = report(what, dtype, values, expected, best_ms(lambda: kernel(logits)))
+    good = report(what, dtype, values, expected, ms)
     if not np.array_equal(columns, expected_columns):
         print(f"{what}, {dtype}: WRONG columns")
         return False

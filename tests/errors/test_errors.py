@@ -19,10 +19,11 @@ IDS = [f"{path.parent.name}/{path.stem}" for path in CASES]
 
 
 def message(case: Path) -> str:
-    """What the program says, with paths relative to this folder."""
+    """What the program says, with paths relative to this folder, whatever plugins are installed."""
     with pytest.raises(TilecError) as caught:
         runpy.run_path(str(case))
-    return str(caught.value).replace(f"{HERE}/", "") + "\n"
+    text = str(caught.value).replace(f"{HERE}/", "")
+    return re.sub(r"installed: auto[\w, ]*", "installed: auto, ...", text) + "\n"
 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)

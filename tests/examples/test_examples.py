@@ -159,7 +159,8 @@ def test_script_runs_again(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     for dtype in ("float32", "float16"):
         function = FUNCTIONS[key](dtype)
         module = f"script_{key.replace(' ', '_')}_{dtype}"
-        (tmp_path / f"{module}.py").write_text(function.script(), encoding="utf-8")
+        text = "import tilec.language as T\n\n" + function.script()
+        (tmp_path / f"{module}.py").write_text(text, encoding="utf-8")
         again = getattr(importlib.import_module(module), function.name)
         assert isinstance(again, ir.PrimFunc)
         assert ir.structural_equal(function, again)

@@ -201,21 +201,15 @@ class Buffer(Node):
         if isinstance(extent, int):
             bad = bad or (isinstance(start, int) and not 0 <= start <= extent)
             bad = bad or (isinstance(stop, int) and not 0 <= stop <= extent)
+            # A tile that moves over a tensor may be larger: global accesses are guarded.
+            bad = bad or (isinstance(size, int) and size > extent and self.scope() != GLOBAL)
         if bad:
             raise OutOfBoundsError(
                 f"slice {item.start}:{item.stop} is outside dimension {axis} of {self.name}, "
                 f"which has {extent} element(s)",
                 span=caller_span(),
-                hint=f"bounds are 0 to {extent}; a tile of global memory that may stick out is "
-                "copied by its first element, as in T.copy(A[i, j], tile)",
-            )
-        if isinstance(size, int) and isinstance(extent, int) and size > extent:
-            raise OutOfBoundsError(
-                f"a slice of {size} elements does not fit dimension {axis} of {self.name}, "
-                f"which has {extent}",
-                span=caller_span(),
-                hint="a tile of global memory that may stick out is copied by its first element, "
-                "as in T.copy(A[i, j], tile)",
+                hint=f"bounds are 0 to {extent}; where a tile of global memory may stick out, give "
+                "its first element, as in T.copy(A[i, j], tile)",
             )
         return as_expr(start), size
 

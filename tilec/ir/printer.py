@@ -217,6 +217,8 @@ class Printer:
         )
         if whole and node.buffer.scope() != LOCAL_VAR:
             return self.name(node.buffer)
+        if _sticks_out(node):  # only the head of a tile can; the other side gives its extents
+            return f"{self.name(node.buffer)}[{', '.join(map(self._index, node.mins))}]"
         parts = []
         any_slice = False
         for low, size in zip(node.mins, node.extents, strict=True):
@@ -450,3 +452,12 @@ def _used_ids(node: Node) -> set[int]:
     from tilec.ir.visitor import walk
 
     return {id(n) for n in walk(node) if isinstance(n, Var)}
+
+
+def _sticks_out(region: BufferRegion) -> bool:
+    """Whether a region at a constant place ends after its buffer does."""
+    for low, size, extent in zip(region.mins, region.extents, region.buffer.shape, strict=True):
+        stop = fold_int(low + size)
+        if isinstance(stop, int) and isinstance(extent, int) and stop > extent:
+            return True
+    return False

@@ -399,7 +399,30 @@ class Loop(_Looping):
         with active.block(LOOP) as frame:
             yield variables[0] if len(variables) == 1 and not spec.as_tuple else variables
         active.parallel = outer
-        active.emit(spec.build(frame.body(self._span), self._span))
+        body = frame.body(self._span)
+        if spec.kind == "parallel":
+            _check_private(body, variables)
+        active.emit(spec.build(body, self._span))
+
+
+def _check_private(body: ir.Stmt, variables: tuple[ir.Var, ...]) -> None:
+    """Refuse per-lane arrays indexed by iterations, which no lane owns.
+
+    Raises:
+        NestingError: an element of a T.alloc_local array is chosen by a T.Parallel variable.
+    """
+    own = {node.buffer for node in ir.walk(body) if isinstance(node, ir.Alloc)}
+    for node in ir.walk(body):
+        if not isinstance(node, (ir.Load, ir.Store)) or node.buffer.scope() != ir.LOCAL:
+            continue
+        inner = (v for index in node.indices for v in ir.walk(index))
+        if node.buffer not in own and any(v is x for v in inner for x in variables):
+            raise NestingError(
+                f"{node.buffer.name} is a T.alloc_local array, one per thread, but is indexed by "
+                "a T.Parallel variable",
+                span=node.span,
+                hint="use T.alloc_fragment for a tile that the threads of a block share out",
+            )
 
 
 class While(_Looping):

@@ -2,5 +2,4 @@
 
 import tilec.language as T
 
-
 tile = T.alloc_shared((64, 64), "float32")
