@@ -152,8 +152,7 @@ class BackendRegistry:
         raise TargetError(
             f"there is no target kind {name!r}",
             hint=did_you_mean(name, [*self._kinds, AUTO], listing="installed")
-            + "; a target comes with its plugin, such as: pip install tilec-"
-            + name.lower(),
+            + "; a target comes with its plugin",
             notes=[f"not usable: {broken}" for broken in self._failures],
         )
 
@@ -291,7 +290,7 @@ def _select_execution(module: BackendModule, target: Target, name: str) -> Execu
             raise BackendSelectionError(
                 f"execution backend {name!r} is not one of target {target.kind!r}; "
                 f"allowed: {allowed}",
-                hint=did_you_mean(name, [e.name for e in module.execution_backends] + [AUTO]),
+                hint=f"leave it out, or say {AUTO!r}, for the first one that is available",
             )
         state = chosen.available(target)
         if not state.ok:

@@ -84,6 +84,8 @@ def did_you_mean(name: str, known: Iterable[str], *, listing: str = "known") -> 
     names = sorted(set(known))
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     if close:
+        scores = [difflib.SequenceMatcher(None, name, c).ratio() for c in close]
+        close = [c for c, score in zip(close, scores, strict=True) if score > scores[0] - 0.1]
         return "did you mean " + " or ".join(repr(c) for c in close) + "?"
     if not names:
         return f"{listing}: none"
@@ -317,3 +319,8 @@ class InternalError(TilecError, RuntimeError):
     """A state the compiler should never reach."""
 
     code = "TC0902"
+
+
+for _cls in tuple(vars().values()):
+    if isinstance(_cls, type) and issubclass(_cls, (TilecError, TilecWarning)):
+        _cls.__module__ = "tilec.diagnostics"  # where users find them, and what tracebacks show
