@@ -2,12 +2,13 @@
 
 Each function is branch-free scalar code: called in a plain loop it becomes vector code. Special
 values (infinities, NaN, signed zero, overflow, subnormal results) are those of C's mathematics
-library. Largest errors seen over dense samples, in units in the last place (the tests assert them):
-exp, exp2, exp10 1.0 to 1.6; expm1, log, log2, log10 1.0 to 2; log1p, tanh, erf, sigmoid below 3.5.
+library. Largest errors seen over dense samples with fused multiply-add, in units in the last place:
+1.0 for exp, exp2, log, log2, log10; 1.5 for exp10, expm1, log1p, erf, rsqrt; 2.1 for tanh, sigmoid.
 
 Method: argument reduction to a small interval and a polynomial fitted by the Remez algorithm for
 relative error. Selections come last rather than clamps first, because gcc merges chains of clamps
-into slow mask code.
+into slow mask code. Sine, cosine and tangent stay with the library: an exact reduction of every
+argument was tried, and gcc 12 does not vectorise it.
 """
 
 from __future__ import annotations
