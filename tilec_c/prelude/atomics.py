@@ -21,11 +21,11 @@ def _native(op: str, suffix: str) -> Snippet:
     )
 
 
-def _loop(op: str, suffix: str, value: str, bits: int, update: str, needs: tuple[str, ...]) -> str:
+def _loop(op: str, suffix: str, bits: int, update: str) -> str:
     """A compare-and-swap loop: ``update`` computes bits ``next`` from bits ``old``."""
     t, u = C_TYPE[suffix], f"uint{bits}_t"
     return f"""
-TILEC_INLINE {t} tilec_atomic_{op}_{suffix}({t} *p, {value} v) {{
+TILEC_INLINE {t} tilec_atomic_{op}_{suffix}({t} *p, {t} v) {{
   {u} *q = ({u} *)(void *)p, old = __atomic_load_n(q, __ATOMIC_RELAXED), next;
   {t} was;
   do {{
@@ -42,7 +42,7 @@ def _integer(suffix: str) -> list[Snippet]:
     found = [_native(op, suffix) for op in ("add", "sub", "and", "or", "xor")]
     for op, compare in (("min", "<"), ("max", ">")):
         update = f"{t} r = v {compare} was ? v : was; __builtin_memcpy(&next, &r, sizeof r);"
-        found.append(Snippet(f"atomic_{op}_{suffix}", _loop(op, suffix, t, bits, update, ())))
+        found.append(Snippet(f"atomic_{op}_{suffix}", _loop(op, suffix, bits, update)))
     return found
 
 
@@ -50,12 +50,12 @@ def _float(suffix: str) -> list[Snippet]:
     t, bits = C_TYPE[suffix], int(suffix[1:])
     found = []
     for op in ("add", "sub", "min", "max"):
-        if op in ("add", "sub"):
-            result, needs = f"was {'+' if op == 'add' else '-'} v", ()
-        else:
+        needs: tuple[str, ...] = ()
+        result = f"was {'+' if op == 'add' else '-'} v"
+        if op in ("min", "max"):
             result, needs = f"tilec_{op}_{suffix}(was, v)", (f"{op}_{suffix}",)
         update = f"{t} r = {result}; __builtin_memcpy(&next, &r, sizeof r);"
-        text = _loop(op, suffix, t, bits, update, needs)
+        text = _loop(op, suffix, bits, update)
         found.append(Snippet(f"atomic_{op}_{suffix}", text, needs))
     return found
 
@@ -72,7 +72,7 @@ def _half(suffix: str) -> list[Snippet]:
         else:
             result, needs = f"tilec_{op}_f32({a}, {b})", (*both, f"{op}_f32")
         update = f"next = tilec_f32_to_{suffix}({result});"
-        text = _loop(op, suffix, "uint16_t", 16, update, needs)
+        text = _loop(op, suffix, 16, update)
         found.append(Snippet(f"atomic_{op}_{suffix}", text, needs))
     return found
 
