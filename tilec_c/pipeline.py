@@ -7,8 +7,11 @@ from tilec.transform.check import CheckCapabilities
 from tilec.transform.flatten import FlattenBuffers
 from tilec.transform.guard import GuardAccesses
 from tilec.transform.lanes import SerializeLanes
+from tilec.transform.negative_index import LegalizeNegativeIndex
 from tilec.transform.parallel import LowerParallel
 from tilec.transform.pipelined import LowerPipelined
+from tilec.transform.semantic_check import SemanticCheck
+from tilec.transform.simplify import Simplify
 from tilec.transform.split import SplitHostDevice
 from tilec.transform.tiles import LowerTiles
 from tilec_c.layouts import ChoosePitches
@@ -16,7 +19,8 @@ from tilec_c.layouts import ChoosePitches
 PIPELINE = PassPipeline(
     "c",
     (
-        Stage("check", (CheckCapabilities(),)),
+        Stage("check", (CheckCapabilities(), SemanticCheck())),
+        Stage("canonicalize", (LegalizeNegativeIndex(), Simplify())),
         # One lane, no asynchronous copies: loops and lanes run one after the other.
         Stage("schedule", (LowerPipelined(), SerializeLanes())),
         Stage("lower_tiles", (LowerTiles(),)),

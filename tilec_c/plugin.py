@@ -14,6 +14,7 @@ from tilec.backend import (
     HostCodegen,
     HostInput,
     HostProgram,
+    Memory,
     Target,
     TargetKind,
     ToolchainInfo,
@@ -27,6 +28,7 @@ from tilec_c.lowerings import LOWERINGS
 from tilec_c.pipeline import PIPELINE
 from tilec_c.toolchain import find_toolchain
 
+_SCOPES = ("global", "shared", "shared.dyn", "local.fragment", "local", "local.var")
 _DTYPES = frozenset(
     {"bool", "float16", "bfloat16", "float32", "float64"}
     | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
@@ -45,6 +47,7 @@ def _capabilities(target: Target) -> Capabilities:
     del target
     return Capabilities(
         lanes=1,
+        memories={scope: Memory(scope, alignment=64) for scope in _SCOPES},
         dtypes=_DTYPES,
         native_dtypes=frozenset({"float32", "float64", "int32", "int64"}),
         features={"default_threads": 128, "dlpack_device": 1},

@@ -244,15 +244,18 @@ def test_b016_extents_not_by_a_power_of_two(k):
 
 
 def test_b017_local_buffer_indexed_by_a_parallel_variable():
-    @T.prim_func
-    def f(A: T.Tensor((8,), "int32")):
-        with T.Kernel(1, threads=32):
-            x = T.alloc_local((8,), "int32")
-            for i in T.Parallel(8):
-                x[i] = A[i]
+    def build():
+        @T.prim_func
+        def f(A: T.Tensor((8,), "int32")):
+            with T.Kernel(1, threads=32):
+                x = T.alloc_local((8,), "int32")
+                for i in T.Parallel(8):
+                    x[i] = A[i]
+
+        return f
 
     with pytest.raises(NestingError, match="x"):
-        tilec.compile(f, target="c")
+        tilec.compile(build(), target="c")
 
 
 @pytest.mark.parametrize("stages", [0, 1, 2, 3])

@@ -39,6 +39,8 @@ class CheckCapabilities(FunctionPass):
                 table.require(name, dtype, span=_known(node, func))
             elif isinstance(node, ir.Launch):
                 _check_threads(table, node)
+            elif isinstance(node, ir.Expr):
+                table.require("a value", node.dtype.scalar, span=_known(node, func))
         return func
 
 

@@ -61,7 +61,7 @@ def _serialize(launch: ir.Launch, default: int) -> ir.Launch:
     threads = launch.threads or (default, 1, 1)
     facts = _Facts(set(launch.thread_vars))
     facts.solve(launch.body)
-    if not facts.found:
+    if not facts.found and not any(v in facts.threads for v in ir.free_vars(launch.body)):
         return launch
     lanes = _Lanes(launch.thread_vars, threads, facts)
     return launch.replace(body=lanes.block(launch.body))
