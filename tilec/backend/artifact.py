@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 if TYPE_CHECKING:
     from tilec.backend.target import Target
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class KernelParam:
+class KernelParam(NamedTuple):
     """One parameter of a kernel, as the host side sees it.
 
     Attributes:
@@ -83,8 +81,7 @@ class KernelParam:
         return self.dtype.code.startswith("float4")
 
 
-@dataclass(frozen=True)
-class HiddenArgument:
+class HiddenArgument(NamedTuple):
     """An argument that the backend adds behind the user's, such as a workspace.
 
     Attributes:
@@ -100,8 +97,7 @@ class HiddenArgument:
     fill: int | None = None
 
 
-@dataclass(frozen=True)
-class LaunchInfo:
+class LaunchInfo(NamedTuple):
     """How one device function is launched.
 
     Attributes:
@@ -118,11 +114,10 @@ class LaunchInfo:
     threads: tuple[int, ...] = (1,)
     shared_bytes: int | Expr = 0
     hidden: tuple[HiddenArgument, ...] = ()
-    attrs: Mapping[str, Any] = field(default_factory=lambda: _EMPTY)
+    attrs: Mapping[str, Any] = _EMPTY
 
 
-@dataclass(frozen=True)
-class DeviceProgram:
+class DeviceProgram(NamedTuple):
     """Generated device code; several files where a target needs them.
 
     Attributes:
@@ -138,12 +133,11 @@ class DeviceProgram:
     source: str
     entry_points: tuple[str, ...] = ()
     binary: bytes | None = None
-    files: Mapping[str, str | bytes] = field(default_factory=lambda: _EMPTY)
-    attrs: Mapping[str, Any] = field(default_factory=lambda: _EMPTY)
+    files: Mapping[str, str | bytes] = _EMPTY
+    attrs: Mapping[str, Any] = _EMPTY
 
 
-@dataclass(frozen=True)
-class HostProgram:
+class HostProgram(NamedTuple):
     """Generated host code.
 
     Attributes:
@@ -159,11 +153,10 @@ class HostProgram:
     source: str
     symbol: str
     includes_device: bool = False
-    attrs: Mapping[str, Any] = field(default_factory=lambda: _EMPTY)
+    attrs: Mapping[str, Any] = _EMPTY
 
 
-@dataclass(frozen=True)
-class CompiledArtifact:
+class CompiledArtifact(NamedTuple):
     """Everything that was generated for one kernel; nothing in it is loaded yet.
 
     Attributes:
@@ -196,7 +189,7 @@ class CompiledArtifact:
     target_host: str
     execution_backend: str
     remarks: tuple[Remark, ...] = ()
-    times: Mapping[str, float] = field(default_factory=lambda: _EMPTY)
+    times: Mapping[str, float] = _EMPTY
 
     @property
     def kernel_source(self) -> str:
@@ -225,7 +218,7 @@ class CompiledArtifact:
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some fields changed."""
-        return replace(self, **changes)
+        return self._replace(**changes)
 
     def files(self) -> dict[str, str | bytes]:
         """The artifact as named files: sources, binary and further files."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class DeviceCodegen:
+class DeviceCodegen(NamedTuple):
     """Turns the device module into a program.
 
     Attributes:
@@ -60,8 +58,7 @@ class HostInput(NamedTuple):
     context: BackendContext
 
 
-@dataclass(frozen=True)
-class HostCodegen:
+class HostCodegen(NamedTuple):
     """Turns the host module into a program with the packed entry point.
 
     Attributes:
@@ -73,8 +70,7 @@ class HostCodegen:
     emit: Callable[[HostInput], HostProgram]
 
 
-@dataclass(frozen=True)
-class HostCodegenHook:
+class HostCodegenHook(NamedTuple):
     """A backend's change to the host module before a shared host code generator sees it.
 
     Attributes:
@@ -117,8 +113,7 @@ class Executable(Protocol):
         """Run the kernel; the outputs."""
 
 
-@dataclass(frozen=True)
-class ExecutionBackendSpec:
+class ExecutionBackendSpec(NamedTuple):
     """How an artifact is compiled, loaded and launched.
 
     Attributes:
@@ -138,8 +133,7 @@ class ExecutionBackendSpec:
     doc: str = ""
 
 
-@dataclass(frozen=True)
-class ToolchainInfo:
+class ToolchainInfo(NamedTuple):
     """The external compiler of a target.
 
     Attributes:
@@ -152,7 +146,7 @@ class ToolchainInfo:
     name: str
     identity: str
     flags: tuple[str, ...] = ()
-    details: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
+    details: Mapping[str, str] = _EMPTY
 
 
 def _no_stream(device_index: int) -> int:
@@ -164,8 +158,7 @@ def _no_wait(device_index: int) -> None:
     del device_index
 
 
-@dataclass(frozen=True)
-class RuntimeShim:
+class RuntimeShim(NamedTuple):
     """What the host side needs from a device's runtime; the defaults are those of host memory.
 
     Attributes:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BackendContext:
     """Resolved once per compilation and then only read; cannot contradict itself.
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tilec.backend.entrypoints import entry_points
 from tilec.diagnostics import PluginError
 
 if TYPE_CHECKING:
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 GROUP = "tilec"
 
 
-@dataclass(frozen=True)
-class PluginInfo:
+class PluginInfo(NamedTuple):
     """An entry point that offers a plugin; nothing of it is imported.
 
     Attributes:
@@ -39,8 +38,7 @@ class PluginInfo:
         return f"plugin {self.name!r} ({self.distribution} {self.version})"
 
 
-@dataclass(frozen=True)
-class PluginFailure:
+class PluginFailure(NamedTuple):
     """A plugin that could not be used.
 
     Attributes:
@@ -60,18 +58,7 @@ class PluginFailure:
 
 def installed_plugins() -> tuple[PluginInfo, ...]:
     """All entry points of the group, by name; of several with one name all are listed."""
-    from importlib.metadata import entry_points  # noqa: PLC0415 - slow to import, rarely needed
-
-    found = [
-        PluginInfo(
-            name=point.name,
-            value=point.value,
-            distribution=point.dist.name if point.dist else "?",
-            version=point.dist.version if point.dist else "?",
-            load=point.load,
-        )
-        for point in entry_points(group=GROUP)
-    ]
+    found = [PluginInfo(*point, load=point.load) for point in entry_points(GROUP)]
     return tuple(sorted(found, key=lambda p: (p.name, p.distribution, p.value)))
 
 

@@ -13,8 +13,7 @@ equals the first registered. A class without candidates of its own uses those of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tilec.diagnostics import CapabilityError, ManifestError
 
@@ -34,8 +33,7 @@ def _always(op: Any, ctx: PassContext) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class Lowering:
+class Lowering(NamedTuple):
     """One way to lower an operation.
 
     Attributes:

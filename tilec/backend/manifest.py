@@ -36,7 +36,7 @@ def _default_capabilities(target: Target) -> Capabilities:
     return Capabilities()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BackendModule:
     """Everything that tilec knows about one backend. Frozen; validated when registered.
 

@@ -27,7 +27,7 @@ T = TypeVar("T")
 FIRST_FORM, LAST_FORM = "tile", "split"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Stage:
     """Passes that together do one thing.
 
@@ -45,7 +45,7 @@ class Stage:
         object.__setattr__(self, "passes", tuple(self.passes))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PassPipeline:
     """The passes of one target kind.
 

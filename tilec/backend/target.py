@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilec.diagnostics import TargetError, did_you_mean
 
@@ -134,8 +133,7 @@ def _freeze(name: str, value: object) -> Any:
     )
 
 
-@dataclass(frozen=True)
-class Attr:
+class Attr(NamedTuple):
     """One attribute that a target kind has.
 
     Attributes:
@@ -153,8 +151,7 @@ def _same(attrs: Mapping[str, Any]) -> Mapping[str, Any]:
     return attrs
 
 
-@dataclass(frozen=True)
-class TargetKind:
+class TargetKind(NamedTuple):
     """A family of targets, owned by the plugin that registers it.
 
     Attributes:
@@ -170,7 +167,7 @@ class TargetKind:
 
     name: str
     doc: str = ""
-    schema: Mapping[str, Attr] = field(default_factory=dict)
+    schema: Mapping[str, Attr] = MappingProxyType({})
     normalize: Callable[[Mapping[str, Any]], Mapping[str, Any]] = _same
     detect: Callable[[], Mapping[str, Any] | None] = lambda: None
     priority: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from tilec.diagnostics import CapabilityError, Span
 
@@ -13,8 +13,7 @@ _EMPTY: Mapping[str, Any] = MappingProxyType({})
 ANY = "*"
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(NamedTuple):
     """One kind of memory.
 
     Attributes:
@@ -36,8 +35,7 @@ class Memory:
     per_lane: bool = False
 
 
-@dataclass(frozen=True)
-class CopyEngine:
+class CopyEngine(NamedTuple):
     """A way to move a tile between two memories.
 
     Attributes:
@@ -57,8 +55,7 @@ class CopyEngine:
     alignment: int = 1
 
 
-@dataclass(frozen=True)
-class MatrixAtom:
+class MatrixAtom(NamedTuple):
     """One matrix instruction.
 
     Attributes:
@@ -82,7 +79,7 @@ class MatrixAtom:
     homes: tuple[str, str, str] = ("local.fragment", "local.fragment", "local.fragment")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Capabilities:
     """The capability table of one target.
 
