@@ -25,7 +25,7 @@ from tilec.backend import (
     Verify,
     module_pass,
 )
-from tilec.diagnostics import CapabilityError, ManifestError, PassConfigError, VerifyError
+from tilec.diagnostics import CapabilityError, ManifestError, PassConfigError, ScopeError
 
 
 def a_module(name: str = "f") -> ir.Module:
@@ -123,7 +123,7 @@ def test_verifier_names_the_pass() -> None:
         return module.map(lambda f: f.replace(body=stray))
 
     made = PassPipeline("chip", (Stage("s", (spoil,)),))
-    with pytest.raises((VerifyError, Exception)) as info:
+    with pytest.raises(ScopeError) as info:
         made.lower(a_module(), PassContext(), [Verify()])
     assert info.value.__notes__ == ["while running pass 'spoil' (Break the module.)"]
 
