@@ -274,6 +274,10 @@ def _where(span: Span) -> str:
 
 def _c_string(text: str) -> str:
     escaped = text.encode("utf-8", "backslashreplace")
-    return '"' + "".join(
-        chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in escaped
-    ) + '"'
+    return (
+        '"'
+        + "".join(
+            chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in escaped
+        )
+        + '"'
+    )

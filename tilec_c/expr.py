@@ -68,7 +68,7 @@ class CExprPrinter(ExprPrinter):
 
     def intrinsics(self) -> Mapping[str, Callable[[ir.Call], Text]]:
         """The shared rules and atomic updates."""
-        return {**super().intrinsics(), **{name: self._atomic for name in _ATOMIC}}
+        return {**super().intrinsics(), **dict.fromkeys(_ATOMIC, self._atomic)}
 
     def _cast(self, node: ir.Cast) -> Text:
         source, target = node.value.dtype, node.dtype
@@ -156,8 +156,7 @@ def _pun(to_bits: bool) -> Callable[[str, str], str]:
 
 def _abs(suffix: str, kind: str) -> str:
     return (
-        f"static inline {kind} tilec_abs_{suffix}({kind} x) "
-        f"{{ return x < 0 ? ({kind})-x : x; }}\n"
+        f"static inline {kind} tilec_abs_{suffix}({kind} x) {{ return x < 0 ? ({kind})-x : x; }}\n"
     )
 
 

@@ -62,5 +62,3 @@ def _launch(node: ir.Launch, ctx: PassContext) -> ir.Launch:
 
     notes = {**node.annotations, PITCHES: list(pitches.items())}
     return node.replace(body=rewrite(node.body), annotations=notes)
-
-

@@ -82,7 +82,7 @@ def test_eager_compile_without_tensors():
 
 
 def test_missing_and_unknown_arguments():
-    with pytest.raises(JITArgumentError, match="T.const variable `M`"):
+    with pytest.raises(JITArgumentError, match=r"T\.const variable `M`"):
         eager_scale.compile(N=3)
     with pytest.raises(JITArgumentError, match="`blocks`"):
         eager_scale(np.ones((2, 2), "float32"), blocks=3)
@@ -95,7 +95,7 @@ def test_missing_and_unknown_arguments():
 
 
 def test_out_idx_belongs_to_factories():
-    with pytest.raises(JITModeError, match="T.empty"):
+    with pytest.raises(JITModeError, match=r"T\.empty"):
 
         @tilec.jit(out_idx=[0])
         def kernel(A):

@@ -54,7 +54,7 @@ def test_b056_tail_keeps_what_lies_behind(dtype):
     assert (store[n:] == -1).all()
 
 
-@pytest.mark.parametrize("m,n", [(1, 1), (7, 5), (16, 16), (33, 47), (64, 65)])
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (7, 5), (16, 16), (33, 47), (64, 65)])
 def test_tails_in_both_dimensions(m, n):
     @T.prim_func
     def f(A: T.Tensor((m, n), "float32"), B: T.Tensor((m, n), "float32")):
@@ -70,7 +70,7 @@ def test_tails_in_both_dimensions(m, n):
     np.testing.assert_array_equal(b, a + 1)
 
 
-@pytest.mark.parametrize("m,n", [(7, 5), (33, 47)])
+@pytest.mark.parametrize(("m", "n"), [(7, 5), (33, 47)])
 def test_direct_global_access_is_guarded(m, n):
     @T.prim_func
     def f(A: T.Tensor((m, n), "float32"), B: T.Tensor((m, n), "float32")):
@@ -157,24 +157,23 @@ def test_b062_row_pitch():
     np.testing.assert_array_equal(b, store[:, :64])
 
 
-def test_b069_unsigned_absolute_values():
-    for dtype in ("uint8", "uint16", "uint32", "uint64"):
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64"])
+def test_b069_unsigned_absolute_values(dtype):
+    @T.prim_func
+    def f(A: T.Tensor((1, 4), dtype), B: T.Tensor((2,), dtype)):
+        with T.Kernel(1):
+            x = T.alloc_fragment((1, 4), dtype)
+            m = T.alloc_fragment((1,), dtype)
+            s = T.alloc_fragment((1,), dtype)
+            T.copy(A, x)
+            T.reduce_absmax(x, m, dim=1)
+            T.reduce_abssum(x, s, dim=1)
+            B[0] = m[0]
+            B[1] = s[0]
 
-        @T.prim_func
-        def f(A: T.Tensor((1, 4), dtype), B: T.Tensor((2,), dtype)):
-            with T.Kernel(1):
-                x = T.alloc_fragment((1, 4), dtype)
-                m = T.alloc_fragment((1,), dtype)
-                s = T.alloc_fragment((1,), dtype)
-                T.copy(A, x)
-                T.reduce_absmax(x, m, dim=1)
-                T.reduce_abssum(x, s, dim=1)
-                B[0] = m[0]
-                B[1] = s[0]
-
-        b = np.zeros(2, dtype)
-        run(f, np.array([[100, 10, 20, 30]], dtype), b)
-        assert list(b) == [100, 160]
+    b = np.zeros(2, dtype)
+    run(f, np.array([[100, 10, 20, 30]], dtype), b)
+    assert list(b) == [100, 160]
 
 
 @pytest.mark.parametrize("clear", [False, True])
@@ -327,7 +326,7 @@ def test_b176_reduce_axes(dim):
 
 @pytest.mark.parametrize("trans_a", [False, True])
 @pytest.mark.parametrize("trans_b", [False, True])
-@pytest.mark.parametrize("dtype,acc", [
+@pytest.mark.parametrize(("dtype", "acc"), [
     ("float32", "float32"), ("float16", "float32"), ("float64", "float64"), ("int8", "int32"),
     ("float16", "float16"),
 ])  # fmt: skip
@@ -351,21 +350,32 @@ def test_b094_gemm_transposes_and_dtypes(trans_a, trans_b, dtype, acc):
             T.gemm(a, b, c, transpose_A=trans_a, transpose_B=trans_b)
             T.copy(c, C)
 
-    make = (lambda *s, seed: ints(*s, dtype=dtype, seed=seed)) if dtype == "int8" else (
-        lambda *s, seed: floats(*s, dtype=dtype, seed=seed)
+    make = (
+        (lambda *s, seed: ints(*s, dtype=dtype, seed=seed))
+        if dtype == "int8"
+        else (lambda *s, seed: floats(*s, dtype=dtype, seed=seed))
     )
     a, b = make(m, k, seed=0), make(k, n, seed=1)
     c = np.zeros((m, n), acc)
-    run(f, np.ascontiguousarray(a.T) if trans_a else a, np.ascontiguousarray(b.T) if trans_b else b, c)
+    run(
+        f,
+        np.ascontiguousarray(a.T) if trans_a else a,
+        np.ascontiguousarray(b.T) if trans_b else b,
+        c,
+    )
     want = 2 * (a.astype("float64") @ b.astype("float64"))
-    np.testing.assert_allclose(c, want, rtol=2e-2 if acc == "float16" else 1e-4,
-                               atol=1e-1 if acc == "float16" else 1e-4)
+    np.testing.assert_allclose(
+        c, want, rtol=2e-2 if acc == "float16" else 1e-4, atol=1e-1 if acc == "float16" else 1e-4
+    )
 
 
 def test_b091_float16_products_do_not_overflow():
     @T.prim_func
-    def f(A: T.Tensor((16, 32), "float16"), B: T.Tensor((32, 16), "float16"),
-          C: T.Tensor((16, 16), "float32")):
+    def f(
+        A: T.Tensor((16, 32), "float16"),
+        B: T.Tensor((32, 16), "float16"),
+        C: T.Tensor((16, 16), "float32"),
+    ):
         with T.Kernel(1):
             a = T.alloc_shared((16, 32), "float16")
             b = T.alloc_shared((32, 16), "float16")
@@ -383,8 +393,10 @@ def test_b091_float16_products_do_not_overflow():
 def test_b093_two_products_in_one_accumulator():
     @T.prim_func
     def f(
-        A: T.Tensor((32, 16), "float32"), B: T.Tensor((16, 32), "float32"),
-        C: T.Tensor((32, 24), "float32"), D: T.Tensor((24, 32), "float32"),
+        A: T.Tensor((32, 16), "float32"),
+        B: T.Tensor((16, 32), "float32"),
+        C: T.Tensor((32, 24), "float32"),
+        D: T.Tensor((24, 32), "float32"),
         Out: T.Tensor((32, 32), "float32"),
     ):
         with T.Kernel(1):
@@ -403,7 +415,12 @@ def test_b093_two_products_in_one_accumulator():
                 T.gemm(c, d, acc)
             T.copy(acc, Out)
 
-    a, b, c, d = floats(32, 16), floats(16, 32, seed=1), floats(32, 24, seed=2), floats(24, 32, seed=3)
+    a, b, c, d = (
+        floats(32, 16),
+        floats(16, 32, seed=1),
+        floats(32, 24, seed=2),
+        floats(24, 32, seed=3),
+    )
     out = np.zeros((32, 32), "float32")
     run(f, a, b, c, d, out)
     np.testing.assert_allclose(out, 2 * (a @ b + c @ d), rtol=1e-4, atol=1e-4)
@@ -425,8 +442,11 @@ def test_b089_symbolic_gemm_extent():
 
 def test_b090_float32_gemm_is_float32():
     @T.prim_func
-    def f(A: T.Tensor((64, 64), "float32"), B: T.Tensor((64, 64), "float32"),
-          C: T.Tensor((64, 64), "float32")):
+    def f(
+        A: T.Tensor((64, 64), "float32"),
+        B: T.Tensor((64, 64), "float32"),
+        C: T.Tensor((64, 64), "float32"),
+    ):
         with T.Kernel(1):
             a = T.alloc_shared((64, 64), "float32")
             b = T.alloc_shared((64, 64), "float32")

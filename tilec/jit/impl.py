@@ -15,8 +15,7 @@ from tilec import ir
 from tilec.diagnostics import JITArgumentError, JITModeError, NoTraceError, OperandError
 from tilec.jit.kernel import JITKernel, compile_function
 from tilec.jit.keys import captures, freeze
-from tilec.language import function as tracing
-from tilec.language import launch, params
+from tilec.language import function as tracing, launch, params
 from tilec.language.function import EagerContext, EagerFunction, TensorArgument
 from tilec.language.params import ConstVar, TensorSpec
 from tilec.language.source import function_span, syntax_of

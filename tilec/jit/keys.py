@@ -39,7 +39,7 @@ def freeze(value: Any, pins: list[Any], depth: int = 0) -> Any:
         return ("module", value.__name__)
     try:
         hash(value)
-        by_content = type(value).__hash__ != object.__hash__
+        by_content = getattr(type(value), "__hash__", None) is not object.__hash__
         plain = by_content and not isinstance(value, ir.Node)
     except TypeError:
         plain = False

@@ -93,9 +93,8 @@ class _Flattener:
     def visit(self, node: Any) -> Any:
         """Rewrite a node."""
         if isinstance(node, ir.Alloc):
-            return node.replace(
-                buffer=self.buffer(node.buffer), init=None if node.init is None else self.visit(node.init)
-            )
+            init = None if node.init is None else self.visit(node.init)
+            return node.replace(buffer=self.buffer(node.buffer), init=init)
         if isinstance(node, (ir.Load, ir.Store)):
             new = ir.map_children(node, lambda c: c if isinstance(c, ir.Buffer) else self.visit(c))
             if node.buffer.scope() == ir.LOCAL_VAR:

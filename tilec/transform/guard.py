@@ -25,9 +25,9 @@ from __future__ import annotations
 from typing import Any
 
 from tilec import ir
-from tilec.arith import Simplifier
 from tilec.ir import BinOp
 from tilec.transform.base import FunctionPass, PassConfigKey, PassContext
+from tilec.transform.scoped import ScopedRewriter
 
 _BOOL = ir.DType("bool")
 
@@ -40,102 +40,35 @@ class GuardAccesses(FunctionPass):
     needs = "tile"
     gives = "tile"
 
+    def applies(self, ctx: PassContext) -> bool:
+        """Unless the configuration turns it off."""
+        return not ctx.flag(PassConfigKey.TL_DISABLE_SAFE_MEMORY_ACCESS)
+
     def run_function(self, func: ir.PrimFunc, ctx: PassContext) -> ir.PrimFunc:
         """Guard a whole function."""
-        if ctx.flag(PassConfigKey.TL_DISABLE_SAFE_MEMORY_ACCESS):
-            return func
-        facts = Simplifier()
-        for param in func.params:
-            if isinstance(param, ir.Buffer):
-                for extent in param.shape:
-                    if isinstance(extent, ir.Var):
-                        facts.bind_range(extent, 0, extent.dtype.int_range[1])
-        body = _Guard(facts).stmt(func.body)
-        return func if body is func.body else func.replace(body=body)
+        del ctx
+        return _Guard().function(func)
 
 
-class _Guard:
-    def __init__(self, facts: Simplifier) -> None:
-        self._facts = facts
+class _Guard(ScopedRewriter):
+    def __init__(self) -> None:
+        super().__init__()
         self._needed: list[ir.Expr] | None = None
 
     # statements
 
-    def stmt(self, node: Any) -> Any:
-        """Guard a statement under the facts that hold where it stands."""
-        if isinstance(node, ir.Seq):
-            with self._facts.scope():
-                new = tuple(self.stmt(s) for s in node.stmts)
-            same = all(a is b for a, b in zip(new, node.stmts, strict=True))
-            return node if same else node.replace(stmts=new)
-        if isinstance(node, ir.Parallel):
-            return self._parallel(node)
-        if isinstance(node, ir.Launch):
-            return self._scoped(node, list(zip(node.grid_vars, node.grid, strict=True)), node)
-        if isinstance(node, ir.For):
-            return self._for(node)
-        if isinstance(node, ir.While):
-            cond = self._expr(node.cond)
-            with self._facts.scope():
-                return node.replace(cond=cond, body=self.stmt(node.body))
-        if isinstance(node, ir.If):
-            return self._if(node)
-        if isinstance(node, ir.Bind):
-            new = ir.map_children(node, self._value)
-            self._facts.bind_value(new.var, new.value)
-            return new
-        if isinstance(node, ir.Store):
-            return self._store(node)
-        if isinstance(node, ir.Evaluate):
-            return self._evaluate(node)
-        if isinstance(node, ir.Assert):
-            new = ir.map_children(node, self._value)
-            self._facts.add_condition(new.cond)
-            return new
-        return ir.map_children(node, self._value)
-
-    def _scoped(self, node: Any, ranges: list[tuple[ir.Var, ir.Expr]], launch: Any = None) -> Any:
-        with self._facts.scope():
-            for var, extent in ranges:
-                self._facts.bind_range(var, 0, extent - 1)
-            if launch is not None and launch.threads is not None:
-                for var, count in zip(launch.thread_vars, launch.threads, strict=True):
-                    self._facts.bind_range(var, 0, count - 1)
-            return node.replace(body=self.stmt(node.body))
-
-    def _for(self, node: ir.For) -> ir.Stmt:
-        step = ir.const_value(node.step)
-        bounds = {key: self._expr(getattr(node, key)) for key in ("start", "stop", "step")}
-        with self._facts.scope():
-            if isinstance(step, int) and step > 0:
-                self._facts.bind_range(node.var, bounds["start"], bounds["stop"] - 1)
-            elif isinstance(step, int) and step < 0:
-                self._facts.bind_range(node.var, bounds["stop"] + 1, bounds["start"])
-            return node.replace(body=self.stmt(node.body), **bounds)
-
-    def _if(self, node: ir.If) -> ir.Stmt:
-        cond = self._expr(node.cond)
-        with self._facts.scope():
-            self._facts.add_condition(cond)
-            then = self.stmt(node.then)
-        other = node.other
-        if other is not None:
-            with self._facts.scope():
-                self._facts.add_condition(cond, truth=False)
-                other = self.stmt(other)
-        return node.replace(cond=cond, then=then, other=other)
-
-    def _parallel(self, node: ir.Parallel) -> ir.Stmt:
+    def parallel(self, node: ir.Parallel) -> ir.Stmt:
+        """A nest with guards in it is doubled: one copy for blocks that lie inside altogether."""
         outer, self._needed = self._needed, []
-        guarded = self._scoped(node, list(zip(node.vars, node.extents, strict=True)))
+        guarded = super().parallel(node)
         needed, self._needed = self._needed, outer
         if not needed:
-            return guarded  # type: ignore[no-any-return]
+            return guarded
         if outer is not None:
             outer.extend(needed)
         inside = self._inside(needed, node)
         if inside is None:
-            return guarded  # type: ignore[no-any-return]
+            return guarded
         return ir.If(inside, ir.copy_bindings(node), guarded, span=node.span)
 
     def _inside(self, needed: list[ir.Expr], node: ir.Parallel) -> ir.Expr | None:
@@ -154,7 +87,7 @@ class _Guard:
                 return None
             if any(isinstance(n, ir.Load) for n in ir.walk(new)):
                 return None  # memory may change while the nest runs
-            new = self._facts.simplify(new)
+            new = self.facts.simplify(new)
             if ir.const_value(new) is False:
                 return None
             conds.setdefault(tuple(ir.tokens(new)), new)
@@ -164,20 +97,15 @@ class _Guard:
                 result = cond if result is None else ir.Binary(BinOp.AND, result, cond, _BOOL)
         return result
 
-    def _store(self, node: ir.Store) -> ir.Stmt:
-        indices = tuple(self._expr(i) for i in node.indices)
-        new = node.replace(indices=indices, value=self._expr(node.value))
-        return self._guarded(new, node.buffer, indices)
-
-    def _evaluate(self, node: ir.Evaluate) -> ir.Stmt:
-        call = node.value
-        if isinstance(call, ir.Call) and call.args and isinstance(call.args[0], ir.Load):
-            target = call.args[0]
-            indices = tuple(self._expr(i) for i in target.indices)
-            rest = tuple(self._value(a) for a in call.args[1:])
-            new = node.replace(value=call.replace(args=(target.replace(indices=indices), *rest)))
-            return self._guarded(new, target.buffer, indices)
-        return ir.map_children(node, self._value)
+    def leaf(self, node: Any) -> Any:
+        """A store or an effect on an element happens only where the element exists."""
+        new = super().leaf(node)
+        if isinstance(new, ir.Store):
+            return self._guarded(new, new.buffer, new.indices)
+        if isinstance(new, ir.Evaluate) and isinstance(new.value, ir.Select):
+            # An effect whose result nobody wants: a plain branch.
+            return ir.If(new.value.cond, new.replace(value=new.value.then), span=new.span)
+        return new
 
     def _guarded(self, node: Any, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]) -> ir.Stmt:
         cond = self._condition(buffer, indices)
@@ -185,46 +113,46 @@ class _Guard:
 
     # expressions
 
-    def _value(self, node: Any) -> Any:
-        return self._expr(node) if isinstance(node, ir.Expr) else node
-
-    def _expr(self, node: Any) -> Any:
+    def expr(self, node: Any) -> Any:
+        """An expression whose loads give 0 outside."""
         if isinstance(node, ir.Load):
-            new = ir.map_children(node, self._value)
-            cond = self._condition(new.buffer, new.indices)
-            if cond is None:
-                return new
-            zero = ir.Const(0.0 if node.dtype.is_float else 0, node.dtype)
-            if node.dtype.is_bool:
-                zero = ir.Const(False, node.dtype)
-            return ir.Select(cond, new, zero, node.dtype, span=node.span)
+            new = ir.map_children(node, self.operand)
+            return self._selected(new, new.buffer, new.indices)
         if isinstance(node, ir.Select):
-            cond = self._expr(node.cond)
-            with self._facts.assume(cond):
-                then = self._expr(node.then)
-            with self._facts.scope():
-                self._facts.add_condition(cond, truth=False)
-                other = self._expr(node.other)
+            cond = self.expr(node.cond)
+            with self.facts.assume(cond):
+                then = self.expr(node.then)
+            with self.facts.scope():
+                self.facts.add_condition(cond, truth=False)
+                other = self.expr(node.other)
             return node.replace(cond=cond, then=then, other=other)
-        if isinstance(node, ir.Binary) and node.op is BinOp.AND:
-            lhs = self._expr(node.lhs)
-            with self._facts.assume(lhs):
-                return node.replace(lhs=lhs, rhs=self._expr(node.rhs))
-        if isinstance(node, ir.Call) and node.args and isinstance(node.args[0], ir.Load):
-            if not ir.is_pure(node.name):
-                return self._effect(node)
-        return ir.map_children(node, self._value) if isinstance(node, ir.Expr) else node
+        if isinstance(node, ir.Binary) and node.op in ir.LOGICAL:
+            lhs = self.expr(node.lhs)
+            with self.facts.scope():  # the right side is only evaluated if the left allows it
+                self.facts.add_condition(lhs, truth=node.op is BinOp.AND)
+                return node.replace(lhs=lhs, rhs=self.expr(node.rhs))
+        if isinstance(node, ir.Call) and not ir.is_pure(node.name):
+            return self._effect(node)
+        return ir.map_children(node, self.operand)
 
     def _effect(self, node: ir.Call) -> ir.Expr:
-        target = node.args[0]
-        indices = tuple(self._expr(i) for i in target.indices)
-        rest = tuple(self._value(a) for a in node.args[1:])
-        new = node.replace(args=(target.replace(indices=indices), *rest))
-        cond = self._condition(target.buffer, indices)
+        """A call with an effect on an element, its first argument (an atomic update)."""
+        target = node.args[0] if node.args else None
+        if not isinstance(target, ir.Load):
+            return ir.map_children(node, self.operand)
+        target = ir.map_children(target, self.operand)
+        rest = tuple(self.operand(a) if isinstance(a, ir.Node) else a for a in node.args[1:])
+        new = node.replace(args=(target, *rest))
+        return self._selected(new, target.buffer, target.indices)
+
+    def _selected(
+        self, node: ir.Load | ir.Call, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]
+    ) -> ir.Expr:
+        cond = self._condition(buffer, indices)
         if cond is None:
-            return new
-        zero = ir.Const(0.0 if node.dtype.is_float else 0, node.dtype)
-        return ir.Select(cond, new, zero, node.dtype, span=node.span)
+            return node
+        zero: Any = False if node.dtype.is_bool else 0.0 if node.dtype.is_float else 0
+        return ir.Select(cond, node, ir.Const(zero, node.dtype), node.dtype, span=node.span)
 
     def _condition(self, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]) -> ir.Expr | None:
         """What has to hold for an access to be inside; None where that is proved."""
@@ -237,7 +165,7 @@ class _Guard:
                 ir.Binary(BinOp.GE, index, zero, _BOOL),
                 ir.binary(BinOp.LT, index, extent),
             ):
-                if self._facts.prove(cond):
+                if self.facts.prove(cond):
                     continue
                 if self._needed is not None:
                     self._needed.append(cond)

@@ -51,7 +51,8 @@ class LowerParallel(FunctionPass):
 
 def _loops(node: ir.Parallel) -> ir.Stmt:
     body = node.body
-    for depth, (var, extent) in enumerate(reversed(list(zip(node.vars, node.extents, strict=True)))):
+    axes = list(zip(node.vars, node.extents, strict=True))
+    for depth, (var, extent) in enumerate(reversed(axes)):
         notes = {SIMD: True} if depth == 0 and may_vectorize(node.body, var) else {}
         zero, one = ir.Const(0, var.dtype), ir.Const(1, var.dtype)
         body = ir.For(var, zero, extent, one, "serial", notes, body, span=node.span)

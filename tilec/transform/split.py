@@ -115,11 +115,8 @@ def accesses(func: ir.PrimFunc) -> tuple[set[ir.Buffer], set[ir.Buffer]]:
     used: set[ir.Buffer] = set()
     written: set[ir.Buffer] = set()
     for node in ir.walk(func.body):
-        if isinstance(node, (ir.Load, ir.Store, ir.BufferRegion)):
-            if node.buffer.scope() == ir.GLOBAL:
-                used.add(node.buffer)
-                if isinstance(node, ir.Store):
-                    written.add(node.buffer)
+        if isinstance(node, ir.Store) and node.buffer.scope() == ir.GLOBAL:
+            written.add(node.buffer)
         if isinstance(node, ir.Buffer) and node.scope() == ir.GLOBAL:
             used.add(node)
         if isinstance(node, ir.Call) and not ir.is_pure(node.name):
