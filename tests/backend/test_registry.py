@@ -70,7 +70,7 @@ def test_broken_plugins_harm_nobody_and_are_tried_once() -> None:
         bad=fail,
         leaving=leave,
         partly=lambda: [backend("fine"), backend("wrong", pipelines={})],
-        typo=lambda: {"tilec_backendz": list},
+        typo=lambda: {"tilec_backendz": lambda: iter(())},
     )
     registry = plugins.registry
     for _ in range(2):

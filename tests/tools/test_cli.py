@@ -77,6 +77,7 @@ def test_everything_that_can_go_wrong_is_a_row() -> None:
 def test_smoke_failure_is_reported() -> None:
     found = examine(registry(good=lambda: [backend("good")]))
     assert "smoke test: FAILED" in render(found)
+    assert not found.usable
 
 
 def test_nothing_installed() -> None:

@@ -28,11 +28,14 @@ class KindReport:
     toolchain: list[tuple[str, str]] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     smoke: str = ""
+    smoke_failed: bool = False
 
     @property
     def usable(self) -> bool:
         """Whether kernels can be compiled and run for it here."""
-        return self.present is not None and any(ok for _, ok, _ in self.execution)
+        if self.present is None or self.smoke_failed:
+            return False
+        return any(ok for _, ok, _ in self.execution)
 
 
 @dataclass
@@ -109,14 +112,14 @@ def _kind(known: BackendRegistry, module: BackendModule, name: str, smoke: bool)
         if module.notices is not None:
             report.notices = list(module.notices(target))
         if smoke and report.usable:
-            report.smoke = _smoke(target)
+            report.smoke_failed, report.smoke = _smoke(target)
     except Exception as error:  # noqa: BLE001 - the doctor reports whatever a plugin raises
         report.problem = f"{type(error).__name__}: {_message(error)}"
     return report
 
 
-def _smoke(target: Target) -> str:
-    """Compile and run one kernel; a sentence about it."""
+def _smoke(target: Target) -> tuple[bool, str]:
+    """Compile and run one kernel; whether that failed, and a sentence about it."""
     import numpy as np
 
     from tilec.tools.smoke import add_one
@@ -130,10 +133,10 @@ def _smoke(target: Target) -> str:
             result = np.zeros(256, dtype=np.float32)
             kernel(given, result)
     except Exception as error:  # noqa: BLE001 - the doctor reports whatever goes wrong
-        return f"FAILED: {type(error).__name__}: {_message(error)}"
+        return True, f"FAILED: {type(error).__name__}: {_message(error)}"
     if not np.array_equal(result, given + 1):
-        return "FAILED: the kernel ran and gave a wrong result"
-    return f"a kernel compiled in {compiled:.2f} s, ran, and gave the right result"
+        return True, "FAILED: the kernel ran and gave a wrong result"
+    return False, f"a kernel compiled in {compiled:.2f} s, ran, and gave the right result"
 
 
 def render(report: Report, *, verbose: bool = False) -> str:
