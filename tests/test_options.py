@@ -95,3 +95,11 @@ def test_every_option_is_documented() -> None:
         assert option.doc.endswith("."), option.name
         assert option.expects
         assert option.variables[0] == "TILEC_" + option.name.upper()
+
+
+def test_reachable_from_the_package() -> None:
+    import tilec
+
+    assert tilec.options is options
+    with tilec.options(num_threads=2):
+        assert tilec.options.num_threads == 2

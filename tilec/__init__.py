@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tilec.diagnostics import TilecError
 from tilec.jit import JITImpl, JITKernel, compile, jit  # noqa: A004
 from tilec.language.scalar import cdiv
+from tilec.options import options  # not lazy: the submodule of that name must not take its place
 
 if TYPE_CHECKING:
     from tilec.backend import CompiledArtifact, Target
     from tilec.engine import lower
-    from tilec.options import options
     from tilec.transform.config import PassConfigKey
 
 __version__ = "0.1.0"
@@ -23,6 +24,7 @@ __all__ = [
     "JITKernel",
     "PassConfigKey",
     "Target",
+    "TilecError",
     "cdiv",
     "compile",
     "jit",
@@ -35,7 +37,6 @@ _LAZY = {
     "PassConfigKey": "tilec.transform.config",
     "Target": "tilec.backend",
     "lower": "tilec.engine",
-    "options": "tilec.options",
 }
 
 
