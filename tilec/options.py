@@ -229,9 +229,9 @@ def _accept_name(value: object) -> str:
 class Options:
     """Typed view of the current option values; calling it overrides some for a block."""
 
-    cache = _flag("Keep compiled kernels on disk and reuse them.", default=True)
+    cache = _flag("Keep on disk what later processes can reuse.", default=True)
     cache_dir: Option[Path] = _folder(
-        "Folder of the kernel cache; the platform's user cache folder by default.",
+        "Folder of what is kept on disk; the platform's user cache folder by default.",
         _default_cache_dir,
     )
     verbose = _flag("Report what is compiled, with which tools, and how long it took.")
@@ -262,7 +262,6 @@ class Options:
     cc = _words(
         "Host C compiler with its leading arguments; found on the PATH by default.", also=("CC",)
     )
-    keep_temps = _flag("Keep the temporary files of external compilers.")
     compile_timeout = _whole(
         "Seconds that one run of an external compiler may take; 0 means no limit.",
         default=600,
