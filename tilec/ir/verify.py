@@ -74,6 +74,8 @@ class _Verifier:
         for param in func.params:
             if isinstance(param, Var):
                 self._declare(param)
+        for var in func.attrs.get("grid_vars", ()):  # block indices of a device function
+            self._declare(var)
         for param in func.params:
             if isinstance(param, Buffer):
                 for extent in (*param.shape, *(param.strides or ())):
