@@ -14,7 +14,8 @@ How it works, and why:
 * What cannot be read in place is packed into thread-private scratch by one pass: other element
   types (widened), a transposed B (transposed 8 by 8 in registers), and the last few columns where
   n is not a multiple of the vector (padded with zeros).
-* The C tile is prefetched before the loop over k: without that large problems lose a fifth.
+* The C tile is prefetched before the loop over k; where it has left the cache between two steps of
+  the outer k loop, its stores would wait otherwise.
 * Multiply-adds are fused here although the rest of a kernel is built with ``-ffp-contract=off``:
   by a function attribute for gcc and a pragma for clang. On processors without the instruction the
   same code multiplies and adds.

@@ -157,3 +157,24 @@ def test_copy_out_copies_exactly_its_bytes() -> None:
             np.testing.assert_array_equal(out[start : start + size], data[3 : 3 + size])
             assert (out[:start] == 7).all()
             assert (out[start + size :] == 7).all()
+
+
+def test_stream_writes_its_bytes_at_any_alignment() -> None:
+    source = render(["stream"]) + (
+        "TILEC_EXPORT void run(char *d, const char *s, int64_t n) {\n"
+        "  tilec_stream(d, s, n); tilec_stream_fence();\n}\n"
+    )
+    run = ctypes.CDLL(str(compile_shared(source).path)).run
+    data = np.arange(1024, dtype=np.uint8)
+    out = np.zeros(2048, np.uint8)
+    aligned = -out.ctypes.data % 64
+    for start, size in ((aligned, 256), (aligned, 100), (aligned + 4, 256), (aligned, 0)):
+        out[:] = 7
+        run(
+            ctypes.c_void_p(out.ctypes.data + start),
+            ctypes.c_void_p(data.ctypes.data + 1),
+            ctypes.c_int64(size),
+        )
+        np.testing.assert_array_equal(out[start : start + size], data[1 : 1 + size])
+        assert (out[:start] == 7).all()
+        assert (out[start + size :] == 7).all()

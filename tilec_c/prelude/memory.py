@@ -4,6 +4,47 @@ from __future__ import annotations
 
 from tilec_c.prelude.base import Snippet
 
+_STREAM = r"""
+/* Write whole lines of 64 bytes without reading them into the cache first: for results larger than
+   the last level cache, which nobody will find there anyway. Copies plainly where the destination
+   is not aligned to a line, and on processors without such stores. A thread calls the fence after
+   its last one, before it tells others that the result is there. */
+TILEC_INLINE void tilec_stream(void *dst, const void *src, int64_t bytes) {
+#if defined(__AVX__)
+  typedef float tilec_half_line __attribute__((vector_size(32)));
+  typedef float tilec_half_line_u __attribute__((vector_size(32), aligned(1)));
+  if (((uintptr_t)dst & 63) == 0 && (bytes & 63) == 0) {
+    for (int64_t i = 0; i < bytes; i += 32) {
+      tilec_half_line v = *(const tilec_half_line_u *)((const char *)src + i);
+#if defined(__clang__)
+      __builtin_nontemporal_store(v, (tilec_half_line *)((char *)dst + i));
+#else
+      __builtin_ia32_movntps256((float *)((char *)dst + i), v);
+#endif
+    }
+    return;
+  }
+#endif
+  __builtin_memcpy(dst, src, (uint64_t)bytes);
+}
+TILEC_INLINE void tilec_stream_fence(void) {
+#if defined(__AVX__)
+  __builtin_ia32_sfence();
+#endif
+}
+"""
+_COPY_OUT = r"""
+/* tilec_stream for any address and size, with its fence. */
+TILEC_INLINE void tilec_copy_out(void *dst, const void *src, int64_t bytes) {
+  int64_t head = (int64_t)(-(uintptr_t)dst & 63), body = (bytes - head) & ~(int64_t)63;
+  if (bytes < 1024) { __builtin_memcpy(dst, src, (uint64_t)bytes); return; }
+  __builtin_memcpy(dst, src, (uint64_t)head);
+  tilec_stream((char *)dst + head, (const char *)src + head, body);
+  int64_t done = head + body;
+  __builtin_memcpy((char *)dst + done, (const char *)src + done, (uint64_t)(bytes - done));
+  tilec_stream_fence();
+}
+"""
 _TRANSPOSE8 = r"""
 /* An 8 by 8 square of 4-byte elements, transposed in registers; pitches in elements. */
 typedef uint32_t tilec_v8 __attribute__((vector_size(32)));
@@ -46,40 +87,8 @@ TILEC_INLINE void tilec_transpose8(const void *src, int64_t pitch, void *dst, in
 """
 
 SNIPPETS = (
-    Snippet(
-        "copy_out",
-        r"""
-/* Copy that does not read the destination's lines into the cache first: for results larger than the
-   last level cache, which nobody will find in it anyway. Falls back to memcpy. The fence orders the
-   streamed stores before whatever the thread publishes next. */
-TILEC_INLINE void tilec_copy_out(void *dst, const void *src, int64_t bytes) {
-#if defined(__AVX__) && (defined(__GNUC__) || defined(__clang__))
-  typedef float tilec_line __attribute__((vector_size(32)));
-  typedef float tilec_line_u __attribute__((vector_size(32), aligned(1)));
-  char *d = (char *)dst;
-  const char *s = (const char *)src;
-  int64_t head = (int64_t)(-(uintptr_t)d & 63);
-  if (bytes < 1024) { __builtin_memcpy(d, s, (uint64_t)bytes); return; }
-  __builtin_memcpy(d, s, (uint64_t)head);
-  int64_t i = head;
-  for (; i + 64 <= bytes; i += 64) {
-    tilec_line a = *(const tilec_line_u *)(s + i), b = *(const tilec_line_u *)(s + i + 32);
-#if defined(__clang__)
-    __builtin_nontemporal_store(a, (tilec_line *)(d + i));
-    __builtin_nontemporal_store(b, (tilec_line *)(d + i + 32));
-#else
-    __builtin_ia32_movntps256((float *)(d + i), a);
-    __builtin_ia32_movntps256((float *)(d + i + 32), b);
-#endif
-  }
-  __builtin_memcpy(d + i, s + i, (uint64_t)(bytes - i));
-  __builtin_ia32_sfence();
-#else
-  __builtin_memcpy(dst, src, (uint64_t)bytes);
-#endif
-}
-""",
-    ),
+    Snippet("stream", _STREAM),
+    Snippet("copy_out", _COPY_OUT, ("stream",)),
     Snippet(
         "prefetch",
         r"""
