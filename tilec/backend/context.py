@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class BackendContext:
     """Resolved once per compilation and then only read; cannot contradict itself.
 
@@ -68,6 +68,9 @@ class BackendContext:
         object.__setattr__(self, "config", checked)
         object.__setattr__(self, "compile_flags", tuple(self.compile_flags))
         object.__setattr__(self, "capabilities", self.module.capabilities(self.target))
+
+    def __repr__(self) -> str:
+        return f"<context {self.target} through {self.execution_backend.name}>"
 
     @property
     def pipeline(self) -> PassPipeline:

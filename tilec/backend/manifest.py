@@ -36,7 +36,7 @@ def _default_capabilities(target: Target) -> Capabilities:
     return Capabilities()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class BackendModule:
     """Everything that tilec knows about one backend. Frozen; validated when registered.
 
@@ -87,6 +87,9 @@ class BackendModule:
             object.__setattr__(self, name, tuple(getattr(self, name)))
         for name in ("pipelines", "device_codegens"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+
+    def __repr__(self) -> str:
+        return f"<backend {self.name} for {', '.join(self.kinds)}>"
 
     @property
     def kinds(self) -> tuple[str, ...]:

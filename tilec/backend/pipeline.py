@@ -27,7 +27,7 @@ T = TypeVar("T")
 FIRST_FORM, LAST_FORM = "tile", "split"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Stage:
     """Passes that together do one thing.
 
@@ -45,7 +45,7 @@ class Stage:
         object.__setattr__(self, "passes", tuple(self.passes))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PassPipeline:
     """The passes of one target kind.
 
@@ -72,6 +72,9 @@ class PassPipeline:
                     hint="give the second one a name that says why it runs again",
                 )
         self.forms()
+
+    def __repr__(self) -> str:
+        return f"<pipeline {self.name}: {', '.join(stage.name for stage in self.stages)}>"
 
     @property
     def passes(self) -> tuple[Pass, ...]:

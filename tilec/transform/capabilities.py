@@ -79,7 +79,7 @@ class MatrixAtom(NamedTuple):
     homes: tuple[str, str, str] = ("local.fragment", "local.fragment", "local.fragment")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Capabilities:
     """The capability table of one target.
 
