@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tilec.arith import bounds as iv
-from tilec.arith import modular as md
+from tilec.arith import bounds as iv, modular as md
 from tilec.arith.bounds import Interval
 from tilec.arith.forms import Form, Keys
 from tilec.arith.modular import Modular
@@ -281,10 +280,20 @@ class Facts:
             result = node.op is UnOp.NEG and self.is_index(node.value)
         elif kind is Select:
             result = self.is_index(node.then) and self.is_index(node.other)
+            result = result and self._is_index_condition(node.cond)
         elif kind is Cast:
             result = self.is_index(node.value)
         self._index[id(expr)] = (expr, result)
         return result
+
+    def _is_index_condition(self, cond: Expr) -> bool:
+        if isinstance(cond, Binary):
+            if cond.op in COMPARISONS:
+                return self.is_index(cond.lhs) and self.is_index(cond.rhs)
+            return self._is_index_condition(cond.lhs) and self._is_index_condition(cond.rhs)
+        if isinstance(cond, Unary):
+            return self._is_index_condition(cond.value)
+        return type(cond) is Const or type(cond) is Var
 
     def exact(self, expr: Expr) -> bool:
         """Whether the linear form of `expr` is its value (nothing in it wraps)."""
