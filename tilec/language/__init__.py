@@ -145,9 +145,9 @@ def dtype(value: Any) -> _ir.DType:
 
 def __getattr__(name: str) -> Any:
     if name in ("Layout", "Fragment"):
-        import tilec.layout
+        from tilec import layout
 
-        return getattr(tilec.layout, name)
+        return getattr(layout, name)
     if name.startswith("__"):
         raise AttributeError(name)
     from tilec.diagnostics import UnknownNameError, did_you_mean
