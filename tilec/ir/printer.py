@@ -17,6 +17,7 @@ from tilec.ir import stmt as s
 from tilec.ir.buffer import LOCAL_VAR, Buffer, BufferRegion
 from tilec.ir.dtype import FLOAT32, INT32, DType
 from tilec.ir.expr import (
+    COMPARISONS,
     Binary,
     Call,
     Cast,
@@ -179,7 +180,9 @@ class Printer:
     def _binary(self, node: Binary) -> tuple[str, int]:
         lhs_const, rhs_const = isinstance(node.lhs, Const), isinstance(node.rhs, Const)
         dtype = node.lhs.dtype
-        peer_l = dtype if not rhs_const and not dtype.is_bool else None
+        # Python turns `2 < x` around, so a literal on the left of a comparison keeps its type.
+        bare_left = not rhs_const and not dtype.is_bool and node.op not in COMPARISONS
+        peer_l = dtype if bare_left else None
         peer_r = dtype if not lhs_const and not dtype.is_bool else None
         op = node.op.value
         if op in _FUNCTION:

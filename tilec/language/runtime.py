@@ -295,14 +295,14 @@ class If:
     def restore(self, name: str, get: Peek) -> Any:
         """The value a name has before the second branch."""
         assert self._names is not None
-        self._then_values[name] = get()
+        self._then_values[name] = peek(get)
         return self._names.before(name)
 
     def merge(self, name: str, get: Peek) -> Any:
         """The value a name has after both branches."""
         assert self._names is not None
         before = self._names.saved[name]
-        after = get()
+        after = peek(get)
         if after is before and self._then_values[name] is before:
             return before
         if isinstance(after, Poison) and before is _UNBOUND and self._then_values[name] is after:
