@@ -44,11 +44,13 @@ def parallel(
     return ir.Parallel(variables, tuple(ir.as_expr(e) for e in extents), {}, body, span=span)
 
 
-def serial(var: ir.Var, extent: Any, body: ir.Stmt, span: Any) -> ir.Stmt:
+def serial(
+    var: ir.Var, extent: Any, body: ir.Stmt, span: Any, annotations: dict[str, Any] | None = None
+) -> ir.Stmt:
     """``for var in range(extent)``."""
     zero, one = ir.literal(0, var.dtype, span), ir.literal(1, var.dtype, span)
     stop = ir.cast(ir.as_expr(extent), var.dtype)
-    return ir.For(var, zero, stop, one, "serial", {}, body, span=span)
+    return ir.For(var, zero, stop, one, "serial", annotations or {}, body, span=span)
 
 
 def at(region: ir.BufferRegion, offsets: tuple[Any, ...]) -> tuple[ir.Expr, ...]:

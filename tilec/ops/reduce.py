@@ -166,9 +166,11 @@ class Reduce(TileOp):
         update = ir.Store(
             acc, zero, self.combine(value, self.element(load(self.src, src_at))), span=self.span
         )
+        # Partial results in any order are the same reduction, so a backend may use vectors.
+        notes = {} if self.nan_propagate else {"reduction": self.kind}
         body = ir.seq(
             ir.Alloc(acc, start, span=self.span),
-            serial(step, src[dim], update, self.span),
+            serial(step, src[dim], update, self.span, notes),
             store(self.dst, dst_at, value),
         )
         return parallel(variables, outer, ir.Seq((body,)) if not variables else body, self.span)
