@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -89,7 +90,12 @@ def fresh(program: str, tmp: Path) -> dict[str, Any]:
     """Run a program in a new process; its answer is one line of JSON."""
     path = tmp / "program.py"  # kernels need a file to be read from
     path.write_text(program.replace("EXAMPLES", repr(str(EXAMPLES))), encoding="utf-8")
-    done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)
+    # As an installed package has them, modules are compiled to bytecode once.
+    env = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp / "pycache")}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
+    done = subprocess.run(
+        [sys.executable, path], capture_output=True, text=True, check=False, env=env
+    )
     if done.returncode:
         raise RuntimeError(done.stderr)
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -110,6 +116,8 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         tmp = Path(folder)
+        for program in (IMPORT, COMPILE, CALL):
+            fresh(program, tmp)  # writes the bytecode
         imports = [fresh(IMPORT, tmp) for _ in range(options.runs)]
         compiles = [fresh(COMPILE, tmp) for _ in range(options.runs)]
         calls = [fresh(CALL, tmp) for _ in range(3)]

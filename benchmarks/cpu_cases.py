@@ -56,7 +56,7 @@ def _normal(*shape: int, seed: int = 0) -> np.ndarray:
 
 # --- matrix products -----------------------------------------------------------------------------
 
-GEMM_BLOCKS = (128, 128, 128)
+GEMM_BLOCKS = (256, 256, 256)
 
 
 def gemm_function(size: int, dtype: str, blocks: tuple[int, int, int] = GEMM_BLOCKS) -> Any:
