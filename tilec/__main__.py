@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -18,6 +19,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if given.command == "doctor":
             return _doctor(given)
+        if given.command == "reduce":
+            return _reduce(given)
         if given.command == "options":
             return _options()
         if given.command == "version":
@@ -35,6 +38,11 @@ def _parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", help="what is installed, what works and why not")
     doctor.add_argument("-v", "--verbose", action="store_true", help="tracebacks of broken plugins")
     doctor.add_argument("--no-smoke", action="store_true", help="do not compile and run a kernel")
+    reduce = commands.add_parser("reduce", help="make a script smaller that shows a problem")
+    reduce.add_argument("script", type=Path, help="prints the message when it is run")
+    reduce.add_argument("--message", required=True, help="text that must still be printed")
+    reduce.add_argument("--seconds", type=float, default=300.0, help="when to stop looking")
+    reduce.add_argument("-o", "--output", type=Path, help="where the small script goes (stdout)")
     commands.add_parser("options", help="all options, their values and where these come from")
     commands.add_parser("version", help="the version")
     return parser
@@ -46,6 +54,22 @@ def _doctor(given: argparse.Namespace) -> int:
     report = doctor.examine(smoke=not given.no_smoke)
     print(doctor.render(report, verbose=given.verbose))
     return 0 if report.usable else 1
+
+
+def _reduce(given: argparse.Namespace) -> int:
+    from tilec.diagnostics import TilecError
+    from tilec.tools.reduce import reduce_script
+
+    try:
+        small = reduce_script(given.script, given.message, seconds=given.seconds)
+    except (TilecError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    if given.output is not None:
+        given.output.write_text(small, encoding="utf-8")
+    else:
+        print(small, end="")
+    return 0
 
 
 def _options() -> int:
