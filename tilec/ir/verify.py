@@ -203,7 +203,10 @@ class _Verifier:
     def _launch(self, node: s.Launch) -> None:
         for extent in node.grid:
             self._expr(extent)
+        # A launch is no loop: a jump needs one inside it.
+        saved, self._loops = self._loops, -1
         self._loop((*node.grid_vars, *node.thread_vars), node.body)
+        self._loops = saved
 
     def _jump(self, node: s.Stmt) -> None:
         if not self._loops:
