@@ -27,6 +27,7 @@ _OPERATORS: dict[BinOp, tuple[str, int]] = {
     BinOp.LE: ("<=", ORDER), BinOp.GT: (">", ORDER), BinOp.GE: (">=", ORDER),
     BinOp.AND: ("&&", AND), BinOp.OR: ("||", OR),
 }  # fmt: skip
+FLOAT32 = DType("float32")
 _DIVISIONS = frozenset({BinOp.FLOORDIV, BinOp.FLOORMOD, BinOp.TRUNCDIV, BinOp.TRUNCMOD})
 _BITS = (BIT_OR, BIT_XOR, BIT_AND)
 Text = tuple[str, int]
@@ -35,8 +36,8 @@ Text = tuple[str, int]
 class ExprPrinter:
     """Prints expressions; a subclass overrides the hooks for its dialect of C.
 
-    Hooks: `storage_type`, `value_type`, `helper` (names of library functions), `math`,
-    `float_special`, `intrinsics` (a table by call name) and `load`.
+    Hooks: `storage_type`, `value_type`, `helper`, `convert` and `math` (names of
+    library functions), `float_special`, `intrinsics` (a table by call name) and `load`.
 
     Attributes:
         names: gives names to variables and buffers.
@@ -95,6 +96,10 @@ class ExprPrinter:
         """The name of the library function for `op` on `dtype`; override to collect features."""
         return f"tilec_{op}_{SHORT[str(dtype)]}"
 
+    def convert(self, source: DType, target: DType) -> str:
+        """The name of a conversion between storage types that C does not have."""
+        return f"tilec_{SHORT[str(source)]}_to_{SHORT[str(target)]}"
+
     def math(self, name: str, double: bool) -> str:
         """The name of a mathematical function on float or double."""
         return f"tilec_{name}" if double else f"tilec_{name}f"
@@ -133,26 +138,26 @@ class ExprPrinter:
     def widen(self, text: str, dtype: DType) -> Text:
         """A stored element as a value."""
         if is_small_float(dtype):
-            return f"{self.helper('load', dtype)}({text})", ATOM
+            return f"{self.convert(dtype, FLOAT32)}({text})", ATOM
         return text, ATOM
 
     def stored(self, value: ir.Expr, level: int = 0) -> str:
         """A value as it is stored in an array element."""
         if is_small_float(value.dtype):
-            return f"{self.helper('store', value.dtype)}({self.unrounded(value)})"
+            return self.unrounded(value)
         return self(value, level)
 
     def unrounded(self, value: ir.Expr) -> str:
-        """A float16/bfloat16 value before its own rounding, where the user rounds it anyway."""
+        """A float16/bfloat16 value in its storage type, rounded once."""
         text, level = self.text(value)
-        prefix = f"{self.helper('round', value.dtype)}("
+        prefix = f"{self.convert(value.dtype, FLOAT32)}("
         if level == ATOM and text.startswith(prefix) and _closes_at_end(text, len(prefix) - 1):
-            return text[len(prefix) : -1]
-        return text
+            return text[len(prefix) : -1]  # it was just widened
+        return f"{self.convert(FLOAT32, value.dtype)}({text})"
 
-    def rounded(self, text: str, dtype: DType) -> Text:
-        """`text`, a float computation, rounded to a 16-bit format."""
-        return f"{self.helper('round', dtype)}({text})", ATOM
+    def rounded(self, text: str, dtype: DType, source: DType = FLOAT32) -> Text:
+        """`text`, a computation in `source`, rounded to a 16-bit format."""
+        return f"{self.convert(dtype, FLOAT32)}({self.convert(source, dtype)}({text}))", ATOM
 
     # nodes
 
@@ -307,29 +312,16 @@ class ExprPrinter:
         if target.is_bool:
             zero = ir.Const(0.0 if source.is_float else 0, source)
             return f"{self(inner, ORDER)} != {self(zero)}", EQUAL
+        held = FLOAT32 if is_small_float(source) else source
         if source.is_float and target.is_integer:
-            name = f"{SHORT[str(self._held(source))]}_to_{SHORT[str(target)]}"
-            return f"{self.conversion(name)}({self(inner)})", ATOM
+            return f"{self.convert(held, target)}({self(inner)})", ATOM
         if is_small_float(target):
-            if source.is_float and source.bits == 64:
-                name = self.conversion(f"round_f64_{SHORT[str(target)]}")
-                return f"{name}({self(inner)})", ATOM
-            if source.is_integer and source.bits > 16:
-                name = self.conversion(f"round_{SHORT[str(source)]}_{SHORT[str(target)]}")
-                return f"{name}({self(inner)})", ATOM
-            if is_small_float(source) or source.is_float:
-                return self.rounded(self(inner), target)
-            return self.rounded(f"(float){self(inner, UNARY)}", target)
+            if held.is_bool or (held.is_integer and held.bits < 32):
+                return self.rounded(f"(float){self(inner, UNARY)}", target)
+            return self.rounded(self(inner), target, held)
         if is_small_float(source) and target == DType("float32"):
             return self.text(inner)
         return f"({self.value_type(target)}){self(inner, UNARY)}", UNARY
-
-    def _held(self, dtype: DType) -> DType:
-        return DType("float32") if is_small_float(dtype) else dtype
-
-    def conversion(self, name: str) -> str:
-        """The name of a conversion function such as ``f32_to_i8``."""
-        return f"tilec_{name}"
 
     def _load(self, node: ir.Load) -> Text:
         text = self.load(node.buffer, node.indices)
@@ -377,10 +369,17 @@ class ExprPrinter:
         source, target = node.args[0].dtype, node.dtype
         if source == target:
             return self.text(node.args[0])
-        name = f"bits_{SHORT[str(source)]}_{SHORT[str(target)]}"
-        if source.is_float or target.is_float:
-            return f"{self.conversion(name)}({self(node.args[0])})", ATOM
-        return f"({self.value_type(target)}){self(node.args[0], UNARY)}", UNARY
+        inner = node.args[0]
+        text, level = self(inner, UNARY), UNARY
+        if is_small_float(source):
+            text = self.unrounded(inner)
+        elif source.is_float:
+            text = f"{self.helper('bits', source)}({self(inner)})"
+        if is_small_float(target):
+            return self.widen(f"(uint16_t){text}", target)
+        if target.is_float:
+            return f"{self.helper('from_bits', target)}({text})", ATOM
+        return f"({self.value_type(target)}){text}", level
 
 
 def _closes_at_end(text: str, start: int) -> bool:
