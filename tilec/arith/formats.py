@@ -65,7 +65,11 @@ def value_dtype(dtype: DType) -> np.dtype[Any]:
 def round_to(values: Any, dtype: DType) -> Array:
     """Numbers rounded, once, onto the grid of a float `dtype`, in its `value_dtype`."""
     scalar = dtype.scalar
-    x = np.asarray(values)
+    with np.errstate(all="ignore"):
+        return _rounded(np.asarray(values), scalar)
+
+
+def _rounded(x: Array, scalar: DType) -> Array:
     if scalar.code == "float":
         return x.astype(_NATIVE[scalar])
     if scalar.code == "tfloat":

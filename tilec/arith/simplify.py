@@ -14,15 +14,14 @@ from collections.abc import Callable
 from operator import is_
 from typing import Any
 
-from tilec.arith import bounds as iv
+from tilec.arith.booleans import BooleanRules
+from tilec.arith.casts import CastRules
 from tilec.arith.division import Divider, WrapsError, merge_div_mod, nonzero
-from tilec.arith.facts import FLIPPED, NEGATED, Facts, type_range
 from tilec.arith.forms import Form
 from tilec.arith.intrinsics import FOLDABLE, evaluate_call
 from tilec.arith.semantics import (
     canonical_const,
     evaluate_binary,
-    evaluate_cast,
     evaluate_unary,
 )
 from tilec.diagnostics import DTypeError
@@ -48,7 +47,7 @@ _DIVISIONS = frozenset({BinOp.FLOORDIV, BinOp.FLOORMOD, BinOp.TRUNCDIV, BinOp.TR
 _FLOOR_OF = {BinOp.TRUNCDIV: BinOp.FLOORDIV, BinOp.TRUNCMOD: BinOp.FLOORMOD}
 
 
-class Simplifier(Facts):
+class Simplifier(BooleanRules, CastRules):
     """Simplifies expressions; the facts of `tilec.arith.facts.Facts` are added to it.
 
     Not thread-safe; make one per function.
@@ -129,15 +128,6 @@ class Simplifier(Facts):
         """The expression of a form, or `old` if that is what it says already."""
         new = self.keys.emit(merge_div_mod(self, form), dtype, old.span)
         return old if self.keys.key(new) == self.keys.key(old) else new
-
-    def _constant(self, expr: Expr) -> Expr:
-        """A constant in place of an integer expression that has one value only."""
-        if type(expr) is Const or not expr.dtype.is_integer:
-            return expr
-        value = self.bounds(expr).value
-        if value is None or not self.keys.pure(expr):
-            return expr
-        return Const(value, expr.dtype, span=expr.span)
 
     # Nodes
 
@@ -283,16 +273,6 @@ class Simplifier(Facts):
                     return Binary(node.op, other, bound, node.dtype, span=node.span)
         return node
 
-    def _gap(self, lhs: Expr, rhs: Expr) -> iv.Interval:
-        """Bounds of ``lhs - rhs`` over mathematical integers."""
-        a, b = self.bounds(lhs), self.bounds(rhs)
-        plain = iv.Interval(a.lo - b.hi, a.hi - b.lo)
-        if self.exact(lhs) and self.exact(rhs):
-            form = self.keys.form(lhs).plus(self.keys.form(rhs), -1)
-            both = iv.intersect(plain, self.form_bounds(form))
-            return plain if both.is_empty else both
-        return plain
-
     def _shift(self, node: Binary, lhs: Expr, rhs: Expr) -> Expr:
         count = rhs.value if isinstance(rhs, Const) else None
         if count is None:
@@ -351,103 +331,6 @@ class Simplifier(Facts):
                 return lhs
         return node
 
-    # Comparisons and booleans
-
-    def _comparison(self, node: Binary, lhs: Expr, rhs: Expr) -> Expr:
-        known = self.known_truth(node)
-        if known is not None:
-            return Const(known, BOOL, span=node.span)
-        dtype = lhs.dtype
-        if dtype.is_float:
-            return node
-        if dtype.is_bool:
-            return self._bool_comparison(node, lhs, rhs)
-        decided = _decide(node.op, self._gap(lhs, rhs))
-        exact = self.exact(lhs) and self.exact(rhs)
-        if decided is None and exact and node.op in (BinOp.EQ, BinOp.NE):
-            form = self.keys.form(lhs).plus(self.keys.form(rhs), -1)
-            residue = self.form_residue(form)
-            if (residue.coeff == 0 and residue.base) or (
-                residue.coeff > 1 and residue.base % residue.coeff
-            ):
-                decided = node.op is BinOp.NE
-        if decided is not None:
-            return Const(decided, BOOL, span=node.span)
-        if exact and self.is_index(lhs) and self.is_index(rhs):
-            return self._balanced(node, lhs, rhs)
-        return node
-
-    def _bool_comparison(self, node: Binary, lhs: Expr, rhs: Expr) -> Expr:
-        if node.op not in (BinOp.EQ, BinOp.NE):
-            return node
-        for const, other in ((lhs, rhs), (rhs, lhs)):
-            if isinstance(const, Const):
-                if bool(const.value) is (node.op is BinOp.EQ):
-                    return other
-                return self.simplify(Unary(UnOp.NOT, other, BOOL, span=node.span))
-        return node
-
-    def _balanced(self, node: Binary, lhs: Expr, rhs: Expr) -> Expr:
-        """A comparison of index expressions with common parts cancelled."""
-        a, b = self.keys.form(lhs), self.keys.form(rhs)
-        form = a.plus(b, -1)
-        common = math.gcd(*form.terms.values())
-        against_const = all(c > 0 for c in form.terms.values()) or all(
-            c < 0 for c in form.terms.values()
-        )
-        divides = common > 1 and (against_const or form.const % common == 0)
-        cancels = len(form.terms) < len(a.terms) + len(b.terms)
-        if not (divides or cancels or (a.const and (b.const or not b.terms))):
-            return node
-        op = node.op
-        if len(form.terms) == 0:
-            return node
-        if all(c < 0 for c in form.terms.values()):
-            form, op = form.times(-1), FLIPPED[op]
-        terms = {k: c // common for k, c in form.terms.items()} if divides else form.terms
-        limit = -form.const
-        if divides:
-            if op in (BinOp.LT, BinOp.GE):
-                limit = -(-limit // common)
-            elif op in (BinOp.LE, BinOp.GT):
-                limit = limit // common
-            elif limit % common:
-                return Const(op is BinOp.NE, BOOL, span=node.span)
-            else:
-                limit //= common
-        left = Form(0, {k: c for k, c in terms.items() if c > 0})
-        right = Form(limit, {k: -c for k, c in terms.items() if c < 0})
-        low, high = lhs.dtype.int_range
-        if not low <= limit <= high:
-            return node
-        new_left = self.keys.emit(left, lhs.dtype, lhs.span)
-        new_right = self.keys.emit(right, lhs.dtype, rhs.span)
-        result = Binary(op, new_left, new_right, BOOL, span=node.span)
-        return node if self.keys.key(result) == self.keys.key(node) else result
-
-    def _logical(self, node: Binary) -> Expr:
-        is_and = node.op is BinOp.AND
-        lhs = self.simplify(node.lhs)
-        if isinstance(lhs, Const):
-            return self.simplify(node.rhs) if bool(lhs.value) is is_and else lhs
-        with self.scope():
-            self.add_condition(lhs, is_and)
-            rhs = self.simplify(node.rhs)
-        if isinstance(rhs, Const):
-            if bool(rhs.value) is is_and:
-                return lhs
-            if self.keys.pure(lhs):
-                return Const(not is_and, BOOL, span=node.span)
-        elif self.keys.pure(lhs) and self.keys.pure(rhs):
-            if self.keys.key(lhs) == self.keys.key(rhs):
-                return lhs
-            known = self.known_truth(node)
-            if known is not None:
-                return Const(known, BOOL, span=node.span)
-        if lhs is node.lhs and rhs is node.rhs:
-            return node
-        return Binary(node.op, lhs, rhs, node.dtype, span=node.span)
-
     def _unary(self, node: Unary) -> Expr:
         value = self.simplify(node.value)
         if value is not node.value:
@@ -466,21 +349,6 @@ class Simplifier(Facts):
         scalar = node.dtype.is_integer and node.dtype.lanes == 1
         if node.op is UnOp.NEG and scalar and self.keys.pure(value):
             return self._constant(self._rebuilt(node, self.keys.form(node), node.dtype))
-        return node
-
-    def _not(self, node: Unary, value: Expr) -> Expr:
-        if self.keys.pure(value):
-            known = self.known_truth(value)
-            if known is not None:
-                return Const(not known, BOOL, span=node.span)
-        # With NaN around, only equality of floats has an exact opposite.
-        if (
-            isinstance(value, Binary)
-            and value.op in COMPARISONS
-            and value.dtype == BOOL
-            and (not value.lhs.dtype.is_float or value.op in (BinOp.EQ, BinOp.NE))
-        ):
-            return value.replace(op=NEGATED[value.op])
         return node
 
     def _select(self, node: Select) -> Expr:
@@ -504,49 +372,6 @@ class Simplifier(Facts):
             return node
         return Select(cond, then, other, node.dtype, span=node.span)
 
-    def _cast(self, node: Cast) -> Expr:
-        value = self.simplify(node.value)
-        target = node.dtype
-        if value.dtype == target:
-            return value
-        if isinstance(value, Const) and target.lanes == value.dtype.lanes:
-            return Const(evaluate_cast(value.value, value.dtype, target), target, span=node.span)
-        if isinstance(value, Cast) and target.lanes == 1 and self._through(value, target):
-            inner = value.value
-            if inner.dtype == target:
-                return inner
-            return self.simplify(Cast(target, inner, span=node.span))
-        if value is not node.value:
-            node = Cast(target, value, span=node.span)
-        return self._constant(node)
-
-    def _through(self, middle: Cast, target: DType) -> bool:
-        """Whether converting to the middle type first makes no difference."""
-        source, mid = middle.value.dtype, middle.dtype
-        if source.lanes != 1 or not self._preserves(middle.value, mid):
-            # Truncating integers twice is truncating once.
-            return (
-                source.is_integer and mid.is_integer and target.is_integer
-                and mid.bits >= target.bits
-            )  # fmt: skip
-        if mid.is_float and not source.is_float and not target.is_float:
-            # Out of range, floats and integers convert differently.
-            return target.is_bool or self.bounds(middle.value).within(type_range(target))
-        return True
-
-    def _preserves(self, value: Expr, dtype: DType) -> bool:
-        """Whether every value of `value` exists in `dtype`."""
-        source = value.dtype
-        if source.is_float:
-            return dtype.is_float and _float_fits(source, dtype)
-        bounds = self.bounds(value)
-        if dtype.is_float:
-            digits = _DIGITS.get(dtype, 0)
-            return bounds.within(iv.Interval(-(1 << digits), 1 << digits))
-        if dtype.is_bool:
-            return bounds.within(iv.TRUTH)
-        return bounds.within(type_range(dtype))
-
     def _call(self, node: Call) -> Expr:
         new: Any = self._generic(node)
         if not (new.args and new.name in FOLDABLE and not new.attrs and new.dtype.lanes == 1):
@@ -566,41 +391,8 @@ class Simplifier(Facts):
         return new  # type: ignore[no-any-return]
 
 
-_DIGITS = {"float16": 11, "bfloat16": 8, "float32": 24, "tfloat32": 24, "float64": 53}
-_WIDER = {
-    "float16": ("float32", "tfloat32", "float64"),
-    "bfloat16": ("float32", "tfloat32", "float64"),
-    "float32": ("float64", "tfloat32"),
-    "tfloat32": ("float32", "float64"),
-}
-
-
-def _float_fits(source: DType, dtype: DType) -> bool:
-    """Whether every value of a float type, NaN and infinity too, exists in another."""
-    if source == dtype:
-        return True
-    if source.bits <= 8:
-        return dtype.bits >= 32 or (dtype == "bfloat16" and source != "float8_e8m0fnu")
-    return str(dtype) in _WIDER.get(source, ())
-
-
 def _is_zero(value: Any, *, negative: bool) -> bool:
     return value is not None and value == 0 and (math.copysign(1.0, value) < 0) is negative
-
-
-def _decide(op: BinOp, gap: iv.Interval) -> bool | None:
-    """The truth of ``a op b`` from the bounds of ``a - b``."""
-    lo, hi = gap
-    if op is BinOp.LT:
-        return True if hi < 0 else False if lo >= 0 else None
-    if op is BinOp.LE:
-        return True if hi <= 0 else False if lo > 0 else None
-    if op is BinOp.GT:
-        return True if lo > 0 else False if hi <= 0 else None
-    if op is BinOp.GE:
-        return True if lo >= 0 else False if hi < 0 else None
-    equal = True if lo == hi == 0 else False if lo > 0 or hi < 0 else None
-    return equal if op is BinOp.EQ or equal is None else not equal
 
 
 def simplify(expr: Expr) -> Expr:

@@ -140,4 +140,3 @@ class _Simplify(ScopedRewriter):
 
 def _is_empty(node: ir.Stmt | None) -> bool:
     return isinstance(node, ir.Seq) and all(_is_empty(s) for s in node.stmts)
-
