@@ -9,27 +9,20 @@ from __future__ import annotations
 from typing import Any
 
 from tilec import ir
-from tilec.transform.base import FunctionPass, PassContext
+from tilec.transform.base import PassContext, StatementPass
 from tilec.transform.flatten import PITCHES
 from tilec_c.gemm import GemmSpec, preferred_layout
 
 
-class ChoosePitches(FunctionPass):
+class ChoosePitches(StatementPass):
     """Asks the micro-kernel how it likes its operands stored, and tells it how they are."""
 
     name = "choose_pitches"
     purpose = "choose the row pitch of matrix operands"
 
-    def run_function(self, func: ir.PrimFunc, ctx: PassContext) -> ir.PrimFunc:
-        """Choose pitches for every launch of a function."""
-
-        def visit(node: Any) -> Any:
-            if isinstance(node, ir.Launch):
-                return _launch(node, ctx)
-            return ir.map_children(node, visit) if isinstance(node, ir.Stmt) else node
-
-        body = visit(func.body)
-        return func if body is func.body else func.replace(body=body)
+    def statement(self, node: Any, ctx: PassContext) -> Any:
+        """A launch with pitches for its matrix operands."""
+        return _launch(node, ctx) if isinstance(node, ir.Launch) else node
 
 
 def _launch(node: ir.Launch, ctx: PassContext) -> ir.Launch:

@@ -67,12 +67,12 @@ def test_artifact() -> None:
 
 def test_params() -> None:
     a, b, c, scale = kernel_params(a_function(), (1,))
-    assert (a.read, a.written, a.used, a.is_scalar, a.static_shape) == (
+    assert (a.read, a.written, a.used, a.by_value, a.static_shape) == (
         True, False, True, False, None,
     )  # fmt: skip
     assert (b.read, b.written, b.is_output, b.static_shape) == (False, True, True, (8,))
     assert (c.read, c.written, c.used) == (False, False, False)
-    assert (scale.is_scalar, scale.used, scale.dtype, scale.shape) == (True, True, F32, ())
+    assert (scale.by_value, scale.used, scale.dtype, scale.shape) == (True, True, F32, ())
 
 
 def test_host_codegen_only_where_needed() -> None:

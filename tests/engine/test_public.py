@@ -35,7 +35,7 @@ def _backend() -> None:
 def test_artifact_of_a_kernel(tmp_path: Path) -> None:
     artifact = tilec.lower(scale, target="c", out_idx=[1])
     assert isinstance(artifact, tilec.CompiledArtifact)
-    assert [(p.name, p.is_scalar, p.read, p.written, p.is_output) for p in artifact.params] == [
+    assert [(p.name, p.by_value, p.read, p.written, p.is_output) for p in artifact.params] == [
         ("A", False, True, False, False),
         ("B", False, False, True, True),
         ("factor", True, True, False, False),

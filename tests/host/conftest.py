@@ -52,7 +52,7 @@ def kernel_params(func: PrimFunc, written: Sequence[str]) -> list[KernelParam]:
     return [
         KernelParam(p.name, p.dtype, tuple(p.shape), p.strides, written=p.name in written, node=p)
         if isinstance(p, Buffer)
-        else KernelParam(p.name, p.dtype, is_scalar=True, node=p)
+        else KernelParam(p.name, p.dtype, by_value=True, node=p)
         for p in func.params
     ]
 

@@ -24,7 +24,7 @@ class KernelParam(NamedTuple):
         shape: extents, ints or integer expressions over the kernel's dynamic variables; empty
             for a scalar.
         strides: in elements; None for contiguous row-major.
-        is_scalar: whether it is passed by value.
+        by_value: whether it is a scalar.
         read: whether the kernel reads its elements.
         written: whether the kernel writes its elements.
         used: whether the body mentions it at all, its shape included.
@@ -36,7 +36,7 @@ class KernelParam(NamedTuple):
     dtype: DType
     shape: tuple[int | Expr, ...] = ()
     strides: tuple[int | Expr, ...] | None = None
-    is_scalar: bool = False
+    by_value: bool = False
     read: bool = True
     written: bool = False
     used: bool = True
@@ -63,6 +63,10 @@ class KernelParam(NamedTuple):
     def torch_dtype(self) -> Any:
         """The torch dtype that stores the elements; imports torch."""
         return self.dtype.as_torch()
+
+    def is_scalar(self) -> bool:
+        """Whether it is passed by value."""
+        return self.by_value
 
     def is_unsigned(self) -> bool:
         """Whether the elements are unsigned integers."""

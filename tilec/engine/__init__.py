@@ -4,12 +4,13 @@ from tilec.backend.artifact import CompiledArtifact, KernelParam, LaunchInfo
 from tilec.engine.driver import (
     DEVICE_KERNEL,
     HOST_PACKED,
+    create_context,
     lower,
     lower_to_host_device_ir,
     lower_with_context,
     split_host_device,
 )
-from tilec.engine.params import kernel_params
+from tilec.engine.params import kernel_params, normalize_out_idx
 
 __all__ = [
     "DEVICE_KERNEL",
@@ -17,9 +18,11 @@ __all__ = [
     "CompiledArtifact",
     "KernelParam",
     "LaunchInfo",
+    "create_context",
     "kernel_params",
     "lower",
     "lower_to_host_device_ir",
     "lower_with_context",
+    "normalize_out_idx",
     "split_host_device",
 ]

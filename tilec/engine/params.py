@@ -26,21 +26,25 @@ def normalize_out_idx(func: ir.PrimFunc, out_idx: object = None) -> tuple[int, .
     for item in items:
         if isinstance(item, bool) or not isinstance(item, int):
             raise JITArgumentError(
-                f"out_idx of {func.name} is {item!r}; it must be an int or a list of ints"
+                f"out_idx of {func.name} is {item!r}; it must be an int or a list of ints",
+                span=func.span,
             )
         if not -count <= item < count:
             raise JITArgumentError(
-                f"out_idx index {item} is out of range for a function with {count} parameters",
+                f"out_idx {item} is out of range for {func.name}, which has {count} parameter(s)",
                 span=func.span,
+                hint=f"positions are 0 to {count - 1}, or {-count} to -1 from the end",
             )
         position = item % count
         if position in positions:
-            raise JITArgumentError(f"out_idx of {func.name} names parameter {position} twice")
+            raise JITArgumentError(
+                f"out_idx of {func.name} names parameter {position} twice", span=func.span
+            )
         if not isinstance(func.params[position], ir.Buffer):
             raise JITArgumentError(
-                f"out_idx index {item} of {func.name} is the scalar {func.params[position].name}; "
-                "only tensors can be outputs",
-                span=func.params[position].span,
+                f"out_idx {item} of {func.name} is the scalar `{func.params[position].name}`; "
+                "outputs are tensors",
+                span=func.span,
             )
         positions.append(position)
     return tuple(sorted(positions))
@@ -68,7 +72,7 @@ def kernel_params(func: ir.PrimFunc, out_idx: tuple[int, ...] = ()) -> tuple[Ker
             )
         else:
             params.append(
-                KernelParam(node.name, node.dtype, is_scalar=True, read=used, used=used, node=node)
+                KernelParam(node.name, node.dtype, by_value=True, read=used, used=used, node=node)
             )
     return tuple(params)
 

@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilec import ir
-from tilec.diagnostics import ArgumentTypeError, ArgumentValueError, InternalError
-from tilec.diagnostics import OutputAllocationError as AllocationError
+from tilec.diagnostics import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    InternalError,
+    OutputAllocationError,
+)
 from tilec.host.binding import SHAPE, Step, plan_outputs
 from tilec.host.evaluate import Evaluator, compile_int
 from tilec.host.packing import Frame, ffi
@@ -80,9 +84,9 @@ class OutputAllocator:
                     dtype = self._torch_dtype(torch, param)
                     results.append(torch.empty(known, dtype=dtype, device=device))
             except (MemoryError, ValueError, RuntimeError) as error:
-                if isinstance(error, AllocationError):
+                if isinstance(error, OutputAllocationError):
                     raise
-                raise AllocationError(
+                raise OutputAllocationError(
                     f"kernel {self._kernel}: output {param.name} {ir.shape_text(known)} "
                     f"{param.dtype!s} cannot be allocated: {error}"
                 ) from error
@@ -136,7 +140,7 @@ class OutputAllocator:
             try:
                 import ml_dtypes  # noqa: PLC0415 - optional, and needed for few dtypes
             except ImportError:
-                raise AllocationError(
+                raise OutputAllocationError(
                     f"kernel {self._kernel}: output {param.name} has dtype {name}, which NumPy "
                     "has only with ml_dtypes",
                     hint="pip install ml_dtypes, or pass the output as an argument",
@@ -144,7 +148,7 @@ class OutputAllocator:
             scalar = getattr(ml_dtypes, name, None)
             if scalar is not None:
                 return np.dtype(scalar)
-        raise AllocationError(
+        raise OutputAllocationError(
             f"kernel {self._kernel}: output {param.name} has dtype {name}, which NumPy does not "
             "have",
             hint="pass the output as an argument",
@@ -154,7 +158,7 @@ class OutputAllocator:
         name = "float32" if param.dtype.code == "tfloat" else str(param.dtype)
         known = getattr(torch, name, None)
         if param.dtype.bits < 8 or not isinstance(known, torch.dtype):
-            raise AllocationError(
+            raise OutputAllocationError(
                 f"kernel {self._kernel}: output {param.name} has dtype {name}, which torch does "
                 "not have",
                 hint="pass the output as an argument",

@@ -383,7 +383,7 @@ Packer = TensorPacker | ScalarPacker
 def packers(kernel: str, params: Sequence[KernelParam], device_type: int) -> tuple[Packer, ...]:
     """One packer per parameter."""
     return tuple(
-        ScalarPacker(kernel, p) if p.is_scalar else TensorPacker(kernel, p, device_type)
+        ScalarPacker(kernel, p) if p.by_value else TensorPacker(kernel, p, device_type)
         for p in params
     )
 

@@ -73,7 +73,15 @@ from tilec.ir.stmt import (
 )
 from tilec.ir.structural import structural_equal, structural_hash, tokens
 from tilec.ir.verify import verify
-from tilec.ir.visitor import Mutator, copy_bindings, free_vars, map_children, substitute, walk
+from tilec.ir.visitor import (
+    Mutator,
+    copy_bindings,
+    free_vars,
+    map_children,
+    map_statements,
+    substitute,
+    walk,
+)
 
 __all__ = [
     "BITWISE",
@@ -146,6 +154,7 @@ __all__ = [
     "linear",
     "literal",
     "map_children",
+    "map_statements",
     "match_types",
     "promote",
     "scalar_names",

@@ -52,6 +52,21 @@ def map_children(node: N, fn: Callable[[Any], Any]) -> N:
     return node.replace(**changes) if changes else node
 
 
+def map_statements(node: N, fn: Callable[[Any], Any]) -> N:
+    """`node` with `fn` applied to every statement in it, inner ones first.
+
+    Expressions are not entered; the same object comes back where nothing changed.
+    """
+    from tilec.ir.stmt import Stmt
+
+    def visit(item: Any) -> Any:
+        if not isinstance(item, Stmt):
+            return item
+        return fn(map_children(item, visit))
+
+    return cast("N", visit(node))
+
+
 class Mutator:
     """Rebuilds a tree bottom-up. `rules` maps node classes to functions of one node.
 

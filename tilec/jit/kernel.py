@@ -145,20 +145,13 @@ def compile_function(
     debug_root_path: str | Path | None = None,
 ) -> JITKernel:
     """Compile a traced function; see `tilec.compile`."""
-    from tilec.backend import registry
-    from tilec.engine import lower_with_context
+    from tilec.engine import create_context, lower_with_context
 
     start = time.perf_counter()
-    func = with_out_idx(func, out_idx)
-    configs = {**func.attrs.get("pass_configs", {}), **dict(pass_configs or {})}
-    flags = compile_flags.split() if isinstance(compile_flags, str) else list(compile_flags or ())
     try:
-        context = registry().context(
-            target,
-            target_host,
-            execution_backend,
-            configs,
-            [*func.attrs.get("compile_flags", ()), *flags],
+        func = with_out_idx(func, out_idx)
+        context = create_context(
+            func, target, target_host, execution_backend, pass_configs, compile_flags
         )
         artifact = lower_with_context(func, context)
     except TilecError as error:
@@ -186,33 +179,13 @@ def with_out_idx(func: ir.PrimFunc, out_idx: Any) -> ir.PrimFunc:
         JITArgumentError: out of range, given twice, not a tensor, or in conflict with the
             function's own outputs.
     """
-    from tilec import ir
+    from tilec.engine import normalize_out_idx
 
     own = func.attrs.get("out_idx")
     if out_idx is None:
         return func
-    wanted = list(out_idx) if isinstance(out_idx, (list, tuple)) else [out_idx]
-    count = len(func.params)
-    result = []
-    for item in wanted:
-        if isinstance(item, bool) or not isinstance(item, int):
-            raise JITArgumentError(f"out_idx {item!r} is not an int", span=func.span)
-        if not -count <= item < count:
-            raise JITArgumentError(
-                f"out_idx {item} is out of range for {func.name}, which has {count} parameter(s)",
-                span=func.span,
-                hint=f"positions are 0 to {count - 1}, or {-count} to -1 from the end",
-            )
-        index = item % count
-        if isinstance(func.params[index], ir.Var):
-            raise JITArgumentError(
-                f"out_idx {item} is the scalar `{func.params[index].name}`; outputs are tensors",
-                span=func.span,
-            )
-        if index in result:
-            raise JITArgumentError(f"out_idx names parameter {index} twice", span=func.span)
-        result.append(index)
-    if own is not None and sorted(own) != sorted(result):
+    result = list(normalize_out_idx(func, out_idx))
+    if own is not None and sorted(own) != result:
         raise JITArgumentError(
             f"{func.name} already has the outputs {list(own)}, out_idx says {result}",
             span=func.span,

@@ -141,7 +141,9 @@ class Generator:
         if kind == 1:
             cond = self.condition(scope, depth - 1, loads=loads)
             b = self.number(scope, dtype, depth - 1, loads=loads)
-            return str(self.pick((f"T.if_then_else({cond}, {a}, {b})", f"({a} if {cond} else {b})")))
+            return str(
+                self.pick((f"T.if_then_else({cond}, {a}, {b})", f"({a} if {cond} else {b})"))
+            )
         if kind == 2:
             return f"T.abs({a})"
         if kind == 3:
@@ -365,7 +367,9 @@ class Generator:
             shape[dim] = 1
         else:
             del shape[dim]
-        dtype = src.dtype if self.rng.random() < 0.7 else ("int64" if src.dtype in INTS else "float32")
+        dtype = (
+            src.dtype if self.rng.random() < 0.7 else ("int64" if src.dtype in INTS else "float32")
+        )
         dst = Tile(self.name("r"), tuple(shape), dtype, "fragment")
         self.line(f'{dst.name} = T.alloc_fragment({dst.shape}, "{dtype}")')
         self.line(f"T.fill({dst.name}, {self.literal(dtype)})")

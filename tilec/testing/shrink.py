@@ -1,6 +1,6 @@
 """Makes a failing Python program smaller while it keeps failing.
 
-Works on the syntax tree: statements are removed, blocks are replaced by their bodies, expressions by
+Works on the syntax tree: statements are removed, blocks are replaced by their bodies, expressions
 parts of themselves or by small constants, numbers by smaller ones. Nothing is assumed about the
 program but that it parses; a candidate that fails in another way is not interesting and is dropped
 by the predicate.
@@ -177,6 +177,4 @@ def _smaller_numbers(text: str) -> Iterator[str]:
 
 
 def _is_number(node: ast.AST) -> bool:
-    return (
-        isinstance(node, ast.Constant) and type(node.value) is int and node.value > 1
-    )
+    return isinstance(node, ast.Constant) and type(node.value) is int and node.value > 1

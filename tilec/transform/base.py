@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilec.diagnostics import NO_SPAN, Span
+from tilec.ir import map_statements
 from tilec.transform.config import ConfigKey, PassConfigKey, check_config, lookup
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ __all__ = [
     "PassConfigKey",
     "PassContext",
     "Remark",
+    "StatementPass",
     "module_pass",
 ]
 
@@ -142,6 +144,19 @@ class FunctionPass(Pass):
     def run(self, module: Module, ctx: PassContext) -> Module:
         """Transform every function."""
         return module.map(lambda func: self.run_function(func, ctx))
+
+
+class StatementPass(FunctionPass):
+    """A pass that rewrites statements one by one, inner ones first."""
+
+    @abstractmethod
+    def statement(self, node: Any, ctx: PassContext) -> Any:
+        """What becomes of a statement; the same object where nothing changes."""
+
+    def run_function(self, func: PrimFunc, ctx: PassContext) -> PrimFunc:
+        """Rewrite every statement of a function."""
+        body = map_statements(func.body, lambda node: self.statement(node, ctx))
+        return func if body is func.body else func.replace(body=body)
 
 
 class _ModulePass(Pass):

@@ -27,14 +27,14 @@ from typing import Any
 from tilec import ir
 from tilec.diagnostics import NestingError, Span
 from tilec.ops import TileOp
-from tilec.transform.base import FunctionPass, PassContext
+from tilec.transform.base import PassContext, StatementPass
 
 _INT32 = ir.DType("int32")
 _PRIVATE = (ir.LOCAL, ir.LOCAL_VAR)
 DEFAULT_THREADS = 128
 
 
-class SerializeLanes(FunctionPass):
+class SerializeLanes(StatementPass):
     """Replaces lane indices by loops; leaves launches that name no lane alone."""
 
     name = "serialize_lanes"
@@ -42,19 +42,14 @@ class SerializeLanes(FunctionPass):
     needs = "tile"
     gives = "tile"
 
-    def run_function(self, func: ir.PrimFunc, ctx: PassContext) -> ir.PrimFunc:
-        """Transform every launch of a function."""
+    def statement(self, node: Any, ctx: PassContext) -> Any:
+        """A launch with its lanes as loops."""
+        if not isinstance(node, ir.Launch):
+            return node
         default = DEFAULT_THREADS
         if ctx.capabilities is not None:
             default = int(ctx.capabilities.features.get("default_threads", default))
-
-        def visit(node: Any) -> Any:
-            if isinstance(node, ir.Launch):
-                return _serialize(node, default)
-            return ir.map_children(node, visit) if isinstance(node, ir.Stmt) else node
-
-        body = visit(func.body)
-        return func if body is func.body else func.replace(body=body)
+        return _serialize(node, default)
 
 
 def _serialize(launch: ir.Launch, default: int) -> ir.Launch:

@@ -17,12 +17,12 @@ from __future__ import annotations
 from typing import Any
 
 from tilec import ir
-from tilec.transform.base import FunctionPass, PassContext
+from tilec.transform.base import PassContext, StatementPass
 
 SIMD = "simd"
 
 
-class LowerParallel(FunctionPass):
+class LowerParallel(StatementPass):
     """Iterations in order; conflicting writes keep the value of the last one."""
 
     name = "lower_parallel"
@@ -30,23 +30,15 @@ class LowerParallel(FunctionPass):
     needs = "tile"
     gives = "thread"
 
-    def run_function(self, func: ir.PrimFunc, ctx: PassContext) -> ir.PrimFunc:
-        """Rewrite every parallel nest of a function."""
+    def statement(self, node: Any, ctx: PassContext) -> Any:
+        """A parallel nest or vector loop as plain loops."""
         del ctx
-
-        def visit(node: Any) -> Any:
-            if not isinstance(node, ir.Stmt):
-                return node
-            new = ir.map_children(node, visit)
-            if isinstance(new, ir.Parallel):
-                return _loops(new)
-            if isinstance(new, ir.For) and new.kind == "vectorized":
-                notes = {SIMD: True} if may_vectorize(new.body, new.var) else {}
-                return new.replace(kind="serial", annotations=notes)
-            return new
-
-        body = visit(func.body)
-        return func if body is func.body else func.replace(body=body)
+        if isinstance(node, ir.Parallel):
+            return _loops(node)
+        if isinstance(node, ir.For) and node.kind == "vectorized":
+            notes = {SIMD: True} if may_vectorize(node.body, node.var) else {}
+            return node.replace(kind="serial", annotations=notes)
+        return node
 
 
 def _loops(node: ir.Parallel) -> ir.Stmt:

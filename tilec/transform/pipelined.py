@@ -14,10 +14,10 @@ from __future__ import annotations
 from typing import Any
 
 from tilec import ir
-from tilec.transform.base import FunctionPass, PassContext
+from tilec.transform.base import PassContext, StatementPass
 
 
-class LowerPipelined(FunctionPass):
+class LowerPipelined(StatementPass):
     """Pipelined loops become serial ones; stage counts and orders are hints."""
 
     name = "lower_pipelined"
@@ -25,17 +25,9 @@ class LowerPipelined(FunctionPass):
     needs = "tile"
     gives = "tile"
 
-    def run_function(self, func: ir.PrimFunc, ctx: PassContext) -> ir.PrimFunc:
-        """Rewrite every pipelined loop of a function."""
+    def statement(self, node: Any, ctx: PassContext) -> Any:
+        """A pipelined loop as a serial one."""
         del ctx
-
-        def visit(node: Any) -> Any:
-            if not isinstance(node, ir.Stmt):
-                return node
-            new = ir.map_children(node, visit)
-            if isinstance(new, ir.For) and new.kind == "pipelined":
-                return new.replace(kind="serial", annotations={})
-            return new
-
-        body = visit(func.body)
-        return func if body is func.body else func.replace(body=body)
+        if isinstance(node, ir.For) and node.kind == "pipelined":
+            return node.replace(kind="serial", annotations={})
+        return node

@@ -16,10 +16,10 @@ from typing import Any
 
 from tilec import ir
 from tilec.ops import TileOp
-from tilec.transform.base import FunctionPass, PassContext
+from tilec.transform.base import PassContext, StatementPass
 
 
-class LowerTiles(FunctionPass):
+class LowerTiles(StatementPass):
     """Each operation takes the cheapest lowering that its backend offers, else its own."""
 
     name = "lower_tiles"
@@ -27,16 +27,11 @@ class LowerTiles(FunctionPass):
     needs = "tile"
     gives = "tile"
 
-    def run_function(self, func: ir.PrimFunc, ctx: PassContext) -> ir.PrimFunc:
-        """Lower every tile operation of a function."""
-
-        def visit(node: Any) -> Any:
-            if isinstance(node, ir.TileOp):
-                return visit(_lower(node, ctx))
-            return ir.map_children(node, visit) if isinstance(node, ir.Stmt) else node
-
-        body = visit(func.body)
-        return func if body is func.body else func.replace(body=body)
+    def statement(self, node: Any, ctx: PassContext) -> Any:
+        """A tile operation as what does its work."""
+        if not isinstance(node, ir.TileOp):
+            return node
+        return ir.map_statements(_lower(node, ctx), lambda inner: self.statement(inner, ctx))
 
 
 def _lower(op: ir.TileOp, ctx: PassContext) -> ir.Stmt:

@@ -214,4 +214,3 @@ def _is_simple(bound: ir.Expr) -> bool:
     if isinstance(bound, ir.Cast):
         return _is_simple(bound.value)
     return False
-

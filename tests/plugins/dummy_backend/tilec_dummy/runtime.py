@@ -60,7 +60,7 @@ class PythonKernel:
 
     def _check(self, param: KernelParam, value: Any, known: dict[ir.Var, int]) -> None:
         who = f"kernel {self.artifact.name}, argument {param.name}"
-        if param.is_scalar:
+        if param.by_value:
             if not isinstance(value, (int, float, np.generic)):
                 raise ArgumentTypeError(f"{who}: expected a number, got {type(value).__name__}")
             return
