@@ -155,9 +155,9 @@ def test_out_idx(given: Any, expected: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (5, "out_idx index 5 is out of range for a function with 4 parameters"),
+        (5, "out_idx 5 is out of range for f, which has 4 parameter"),
         ([1, -3], "names parameter 1 twice"),
-        (3, "is the scalar scale; only tensors can be outputs"),
+        (3, "is the scalar `scale`; outputs are tensors"),
         ("x", "must be an int or a list of ints"),
         (True, "must be an int or a list of ints"),
     ],
