@@ -158,7 +158,13 @@ class DType(str):
         """The torch dtype that stores this type; imports torch."""
         import torch
 
-        storage = {"int4": "int8", "uint4": "uint8", "tfloat32": "float32"}.get(self, str(self))
+        storage = {
+            "int4": "int8",
+            "uint4": "uint8",
+            "tfloat32": "float32",
+            "float8_e4m3": "float8_e4m3fn",
+            "float4_e2m1fn": "float4_e2m1fn_x2",
+        }.get(self, str(self))
         return getattr(torch, storage)
 
     def __call__(self, value: object) -> Any:

@@ -307,22 +307,28 @@ def literal(value: object, dtype: DType, span: Span | None = None) -> Const:
         LiteralRangeError: the number does not fit an integer `dtype`.
     """
     if dtype.is_float:
-        return Const(float(value), dtype, span=span or caller_span())  # type: ignore[arg-type]
+        try:
+            number: float = float(value)  # type: ignore[arg-type]
+        except OverflowError:
+            raise LiteralRangeError(
+                f"the literal {value!r} does not fit {dtype!s}", span=span or caller_span()
+            ) from None
+        return Const(number, dtype, span=span or caller_span())
     if dtype.is_bool:
         return Const(bool(value), dtype, span=span or caller_span())
     if isinstance(value, float) and not math.isfinite(value):
         raise LiteralRangeError(
             f"{value!r} cannot be a constant of type {dtype!s}", span=span or caller_span()
         )
-    number = int(value)  # type: ignore[call-overload]
+    whole = int(value)  # type: ignore[call-overload]
     low, high = dtype.int_range
-    if not low <= number <= high:
+    if not low <= whole <= high:
         raise LiteralRangeError(
-            f"the literal {number} does not fit {dtype!s} ({low} to {high})",
+            f"the literal {whole} does not fit {dtype!s} ({low} to {high})",
             span=span or caller_span(),
             hint="use a wider dtype, or T.cast to wrap around on purpose",
         )
-    return Const(number, dtype, span=span or caller_span())
+    return Const(whole, dtype, span=span or caller_span())
 
 
 def as_expr(value: object, dtype: DType | None = None) -> Expr:
@@ -392,6 +398,12 @@ def match_types(a: object, b: object) -> tuple[Expr, Expr]:
     x, y = as_expr(a), as_expr(b)
     if x.dtype == y.dtype:
         return x, y
+    if x.dtype.lanes != y.dtype.lanes:
+        raise DTypeError(
+            f"cannot combine {x.dtype!s} and {y.dtype!s}: they have {x.dtype.lanes} and "
+            f"{y.dtype.lanes} lanes",
+            span=caller_span(),
+        )
     try:
         dtype = promote(x.dtype, y.dtype)
     except DTypeError as error:
@@ -482,7 +494,8 @@ def cast(value: object, dtype: object) -> Expr:
     x = as_expr(value)
     if x.dtype == target:
         return x
-    if isinstance(x, Const) and target.is_float and not x.dtype.is_float:
+    # Beyond 2**53 a double is not exact, and rounding twice is not rounding once.
+    if isinstance(x, Const) and target.is_float and not x.dtype.is_float and abs(x.value) < 2**53:
         return Const(float(x.value), target, span=x.span)
     return Cast(target, x, span=caller_span())
 

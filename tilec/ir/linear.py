@@ -46,7 +46,7 @@ def linear(expr: Any) -> Linear:
     """The linear form of an int or integer expression (non-linear parts are atoms)."""
     if isinstance(expr, int):
         return Linear(int(expr))
-    if isinstance(expr, Const):
+    if isinstance(expr, Const) and expr.dtype.is_integer:
         return Linear(int(expr.value))
     if isinstance(expr, Binary) and expr.dtype in (INT32, INT64):
         if expr.op in (BinOp.ADD, BinOp.SUB):

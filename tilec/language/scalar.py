@@ -130,7 +130,12 @@ def cast(value: Any, dtype: Any, round: str = "", sat: bool = True, rbits: Any =
     del sat
     if round not in ("", "rn") or rbits is not None:
         raise OperandError(f"T.cast: rounding mode {round!r}", span=ir.caller_span())
-    return ir.cast(value, dtype)
+    target = ir.DType.of(dtype)
+    if isinstance(value, int) and target.is_integer:
+        low, high = target.int_range
+        if not low <= value <= high:  # wraps around, as it does at run time
+            return ir.Cast(target, ir.as_expr(value), span=ir.caller_span())
+    return ir.cast(value, target)
 
 
 def Cast(dtype: Any, value: Any) -> Any:  # noqa: N802
