@@ -26,7 +26,10 @@ def function_span(func: Callable[..., Any]) -> Span:
     code = func.__code__
     node = _node_or_none(func)
     if node is None:
-        return Span(code.co_filename, code.co_firstlineno, 1, code.co_firstlineno, 2)
+        line = linecache.getline(code.co_filename, code.co_firstlineno)
+        at = max(line.find("lambda"), 0) if code.co_name == "<lambda>" else 0
+        end = at + (len("lambda") if at else 1)
+        return Span(code.co_filename, code.co_firstlineno, at + 1, code.co_firstlineno, end + 1)
     end = node.col_offset + len(f"def {node.name}") + 1
     return Span(code.co_filename, node.lineno, node.col_offset + 1, node.lineno, end)
 
@@ -95,6 +98,10 @@ def syntax_of(func: FunctionType) -> FunctionNode:
     Raises:
         UnsupportedSyntaxError: the source is not available, or no longer matches.
     """
+    if func.__name__ == "<lambda>":
+        raise UnsupportedSyntaxError(
+            "a lambda cannot be a kernel", span=function_span(func), hint="use `def`"
+        )
     text = _file_text(func)
     if not text:
         raise UnsupportedSyntaxError(
