@@ -8,7 +8,8 @@ from tilec.arith import bounds as iv
 from tilec.arith.facts import FLIPPED, NEGATED, Facts
 from tilec.arith.forms import Form
 from tilec.ir.dtype import BOOL
-from tilec.ir.expr import COMPARISONS, Binary, BinOp, Const, Expr, Unary, UnOp
+from tilec.ir.expr import Binary, Const, Expr, Unary
+from tilec.ir.operators import COMPARISONS, BinOp, UnOp
 
 
 class BooleanRules(Facts):

@@ -12,7 +12,8 @@ from tilec.arith.bounds import Interval
 from tilec.arith.forms import Form
 from tilec.diagnostics import Span
 from tilec.ir.dtype import DType
-from tilec.ir.expr import Binary, BinOp, Const, Expr
+from tilec.ir.expr import Binary, Const, Expr
+from tilec.ir.operators import BinOp
 
 if TYPE_CHECKING:
     from tilec.arith.facts import Facts

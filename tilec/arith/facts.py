@@ -20,20 +20,8 @@ from tilec.arith.bounds import Interval
 from tilec.arith.forms import Form, Keys
 from tilec.arith.modular import Modular
 from tilec.ir.dtype import INT32, INT64, DType
-from tilec.ir.expr import (
-    COMPARISONS,
-    Binary,
-    BinOp,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Load,
-    Select,
-    Unary,
-    UnOp,
-    Var,
-)
+from tilec.ir.expr import Binary, Call, Cast, Const, Expr, Load, Select, Unary, Var
+from tilec.ir.operators import COMPARISONS, BinOp, UnOp
 
 NEGATED: dict[BinOp, BinOp] = {
     BinOp.EQ: BinOp.NE, BinOp.NE: BinOp.EQ, BinOp.LT: BinOp.GE, BinOp.GE: BinOp.LT,

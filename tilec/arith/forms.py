@@ -13,20 +13,9 @@ from typing import Any
 
 from tilec.diagnostics import Span
 from tilec.ir.dtype import DType
-from tilec.ir.expr import (
-    Binary,
-    BinOp,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Load,
-    Select,
-    Unary,
-    UnOp,
-    Var,
-)
+from tilec.ir.expr import Binary, Call, Cast, Const, Expr, Load, Select, Unary, Var
 from tilec.ir.intrinsics import is_pure
+from tilec.ir.operators import BinOp, UnOp
 
 _COMMUTATIVE = frozenset(
     {

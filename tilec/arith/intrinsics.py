@@ -25,7 +25,7 @@ from tilec.arith.semantics import (
 )
 from tilec.diagnostics import DTypeError, InternalError
 from tilec.ir.dtype import DType
-from tilec.ir.expr import BinOp, UnOp
+from tilec.ir.operators import BinOp, UnOp
 
 _erf = np.frompyfunc(math.erf, 1, 1)
 

@@ -36,7 +36,8 @@ import numpy as np
 
 from tilec.arith.formats import round_to, value_dtype
 from tilec.ir.dtype import BOOL, INT32, DType
-from tilec.ir.expr import COMPARISONS, LOGICAL, BinOp, Const, UnOp
+from tilec.ir.expr import Const
+from tilec.ir.operators import COMPARISONS, LOGICAL, BinOp, UnOp
 
 __all__ = [
     "canonical_const",

@@ -27,20 +27,9 @@ from tilec.arith.semantics import (
 from tilec.diagnostics import DTypeError
 from tilec.ir.buffer import BufferRegion
 from tilec.ir.dtype import BOOL, INT32, INT64, DType
-from tilec.ir.expr import (
-    COMPARISONS,
-    Binary,
-    BinOp,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Select,
-    Unary,
-    UnOp,
-    Var,
-)
+from tilec.ir.expr import Binary, Call, Cast, Const, Expr, Select, Unary, Var
 from tilec.ir.node import Node
+from tilec.ir.operators import COMPARISONS, BinOp, UnOp
 from tilec.ir.visitor import map_children
 
 _DIVISIONS = frozenset({BinOp.FLOORDIV, BinOp.FLOORMOD, BinOp.TRUNCDIV, BinOp.TRUNCMOD})

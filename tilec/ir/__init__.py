@@ -17,12 +17,7 @@ from tilec.ir.buffer import (
 )
 from tilec.ir.dtype import DType, promote, scalar_names
 from tilec.ir.expr import (
-    BITWISE,
-    COMPARISONS,
-    LOGICAL,
-    SHIFTS,
     Binary,
-    BinOp,
     Call,
     Cast,
     Const,
@@ -31,7 +26,6 @@ from tilec.ir.expr import (
     PrimExpr,
     Select,
     Unary,
-    UnOp,
     Var,
     as_expr,
     binary,
@@ -48,6 +42,7 @@ from tilec.ir.expr import (
 from tilec.ir.intrinsics import INTRINSICS, Intrinsic, is_pure
 from tilec.ir.linear import Linear, difference, fold_int, linear, to_expr
 from tilec.ir.node import Node, NodeMeta, field
+from tilec.ir.operators import BITWISE, COMPARISONS, LOGICAL, SHIFTS, BinOp, UnOp
 from tilec.ir.printer import script, to_text
 from tilec.ir.span import caller_span, frame_span, traceback_span
 from tilec.ir.stmt import (

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tilec.diagnostics import (
@@ -21,58 +20,11 @@ from tilec.diagnostics import (
 )
 from tilec.ir.dtype import BOOL, FLOAT32, INT32, INT64, DType, promote
 from tilec.ir.node import Node, field
+from tilec.ir.operators import BITWISE, COMPARISONS, LOGICAL, SHIFTS, SYMBOL, BinOp, UnOp
 from tilec.ir.span import caller_span
 
 if TYPE_CHECKING:
     from tilec.ir.buffer import Buffer
-
-
-class BinOp(StrEnum):
-    """Binary operators. ``div`` is float division; ``floordiv``/``floormod`` follow Python."""
-
-    ADD = "add"
-    SUB = "sub"
-    MUL = "mul"
-    DIV = "div"
-    FLOORDIV = "floordiv"
-    FLOORMOD = "floormod"
-    TRUNCDIV = "truncdiv"
-    TRUNCMOD = "truncmod"
-    MIN = "min"
-    MAX = "max"
-    POW = "pow"
-    SHL = "shl"
-    SHR = "shr"
-    BITAND = "bitand"
-    BITOR = "bitor"
-    BITXOR = "bitxor"
-    EQ = "eq"
-    NE = "ne"
-    LT = "lt"
-    LE = "le"
-    GT = "gt"
-    GE = "ge"
-    AND = "and"
-    OR = "or"
-
-
-class UnOp(StrEnum):
-    """Unary operators."""
-
-    NEG = "neg"
-    BITNOT = "bitnot"
-    NOT = "not"
-
-
-COMPARISONS = frozenset({BinOp.EQ, BinOp.NE, BinOp.LT, BinOp.LE, BinOp.GT, BinOp.GE})
-LOGICAL = frozenset({BinOp.AND, BinOp.OR})
-BITWISE = frozenset({BinOp.BITAND, BinOp.BITOR, BinOp.BITXOR})
-SHIFTS = frozenset({BinOp.SHL, BinOp.SHR})
-_SYMBOL = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "floormod": "%", "shl": "<<",
-    "shr": ">>", "bitand": "&", "bitor": "|", "bitxor": "^", "eq": "==", "ne": "!=", "lt": "<",
-    "le": "<=", "gt": ">", "ge": ">=", "and": "and", "or": "or",
-}  # fmt: skip
 
 
 class Expr(Node):
@@ -444,7 +396,7 @@ def binary(op: BinOp, a: object, b: object) -> Expr:
         )
     if (op in BITWISE or op in SHIFTS) and dtype.is_float:
         raise DTypeError(
-            f"`{_SYMBOL[op]}` needs integer operands, got {describe(a)} and {describe(b)}",
+            f"`{SYMBOL[op]}` needs integer operands, got {describe(a)} and {describe(b)}",
             span=span,
             hint="T.reinterpret gives the bits of a float",
         )

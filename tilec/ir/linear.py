@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from tilec.ir.dtype import INT32, INT64
-from tilec.ir.expr import Binary, BinOp, Const, Expr, Unary, UnOp, Var, as_expr
+from tilec.ir.expr import Binary, Const, Expr, Unary, Var, as_expr
+from tilec.ir.operators import BinOp, UnOp
 
 Key = tuple[Any, ...]
 

@@ -17,7 +17,6 @@ from tilec.ir import stmt as s
 from tilec.ir.buffer import LOCAL_VAR, Buffer, BufferRegion
 from tilec.ir.dtype import FLOAT32, INT32, DType
 from tilec.ir.expr import (
-    COMPARISONS,
     Binary,
     Call,
     Cast,
@@ -26,22 +25,17 @@ from tilec.ir.expr import (
     Load,
     Select,
     Unary,
-    UnOp,
     Var,
     as_expr,
 )
 from tilec.ir.linear import fold_int
 from tilec.ir.node import Node
+from tilec.ir.operators import COMPARISONS, SYMBOL, UnOp
 
 _PRECEDENCE = {
     "or": 1, "and": 2, "eq": 4, "ne": 4, "lt": 4, "le": 4, "gt": 4, "ge": 4, "bitor": 5,
     "bitxor": 6, "bitand": 7, "shl": 8, "shr": 8, "add": 9, "sub": 9, "mul": 10, "div": 10,
     "floordiv": 10, "floormod": 10,
-}  # fmt: skip
-_SYMBOL = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "floormod": "%", "shl": "<<",
-    "shr": ">>", "bitand": "&", "bitor": "|", "bitxor": "^", "eq": "==", "ne": "!=", "lt": "<",
-    "le": "<=", "gt": ">", "ge": ">=", "and": "and", "or": "or",
 }  # fmt: skip
 _FUNCTION = {"truncdiv": "T.truncdiv", "truncmod": "T.truncmod", "min": "T.min", "max": "T.max",
              "pow": "T.pow"}  # fmt: skip
@@ -191,7 +185,7 @@ class Printer:
         level = _PRECEDENCE[op]
         left = self.expr(node.lhs, level + (1 if level == 4 else 0), peer_l)
         right = self.expr(node.rhs, level + 1, peer_r)
-        return f"{left} {_SYMBOL[op]} {right}", level
+        return f"{left} {SYMBOL[op]} {right}", level
 
     def _call(self, node: Call, *, wanted: bool = True) -> str:
         parts = [self._operand(a) for a in node.args]

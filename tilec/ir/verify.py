@@ -12,20 +12,9 @@ from typing import Any
 from tilec.diagnostics import NO_SPAN, ScopeError, Span, TilecError, VerifyError
 from tilec.ir import stmt as s
 from tilec.ir.buffer import Buffer, BufferRegion
-from tilec.ir.expr import (
-    BITWISE,
-    COMPARISONS,
-    LOGICAL,
-    Binary,
-    Cast,
-    Const,
-    Expr,
-    Load,
-    Select,
-    Unary,
-    Var,
-)
+from tilec.ir.expr import Binary, Cast, Const, Expr, Load, Select, Unary, Var
 from tilec.ir.node import Node
+from tilec.ir.operators import BITWISE, COMPARISONS, LOGICAL
 
 FORMS: dict[str, tuple[type, ...]] = {
     "tile": (),

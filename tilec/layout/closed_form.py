@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from tilec.ir.dtype import DType
-from tilec.ir.expr import Binary, BinOp, Const, Expr
+from tilec.ir.expr import Binary, Const, Expr
+from tilec.ir.operators import BinOp
 
 INT32 = DType("int32")
 Array = np.ndarray[Any, Any]
