@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import os
+import weakref
 from typing import Any
 
 from tilec.backend import BackendContext, CompiledArtifact
@@ -26,14 +29,23 @@ class CpuExecutable:
         self.artifact = artifact
         self.build = build
         library = ctypes.CDLL(str(build.path))
+        self._thread_counts = []
         for name in artifact.device.entry_points:
             try:
-                ctypes.c_int32.in_dll(library, f"{name}_threads").value = options.num_threads
+                self._thread_counts.append(ctypes.c_int32.in_dll(library, f"{name}_threads"))
             except ValueError:  # built without OpenMP: one thread
                 continue
+        loaded = _loaded()
+        self.use_threads(1 if loaded.forked else options.num_threads)
+        loaded.kernels.add(self)
         self._call = HostCallable(
             library, artifact.host.symbol, artifact.params, artifact.out_idx, artifact.name
         )
+
+    def use_threads(self, count: int) -> None:
+        """Use that many threads from the next call on; 0 for as many as OpenMP likes."""
+        for variable in self._thread_counts:
+            variable.value = count
 
     def __call__(self, *args: Any) -> Any:
         """Run the kernel on its inputs; see `HostCallable`."""
@@ -50,3 +62,29 @@ def load(artifact: CompiledArtifact, context: BackendContext) -> CpuExecutable:
     return CpuExecutable(
         artifact, compile_shared(units, name=artifact.name, extra_flags=context.compile_flags)
     )
+
+
+class _Loaded:
+    """The kernels of this process.
+
+    OpenMP's pool of threads does not survive a fork: a parallel region in the child would wait for
+    threads that are not there. So a forked child of a process that has kernels runs them, and its
+    own, on one thread.
+    """
+
+    def __init__(self) -> None:
+        self.kernels: weakref.WeakSet[CpuExecutable] = weakref.WeakSet()
+        self.forked = False
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._in_child)
+
+    def _in_child(self) -> None:
+        if self.kernels:
+            self.forked = True
+        for kernel in self.kernels:
+            kernel.use_threads(1)
+
+
+@functools.cache
+def _loaded() -> _Loaded:
+    return _Loaded()
