@@ -13,8 +13,8 @@ from tilec.diagnostics import (
     ShapeError,
     StagedTruthError,
 )
-from tilec.ir.dtype import INT64, DType
-from tilec.ir.expr import Const, Expr, Load, Var, as_expr
+from tilec.ir.dtype import INT32, INT64, DType
+from tilec.ir.expr import Const, Expr, Load, as_expr, cast
 from tilec.ir.linear import difference, fold_int
 from tilec.ir.node import Node, field
 from tilec.ir.span import caller_span
@@ -181,7 +181,10 @@ class Buffer(Node):
                 span=caller_span(),
                 hint="cast it with T.cast(i, 'int32')",
             )
-        return expr
+        # Indices are int32 or int64, so that comparing one with an extent cannot wrap.
+        if expr.dtype.is_uint and expr.dtype.bits >= 32:
+            return cast(expr, INT64)
+        return cast(expr, INT32) if expr.dtype.bits < 32 else expr
 
     def _resolve_slice(self, item: slice, extent: int | Expr, axis: int) -> tuple[Expr, int | Expr]:
         if item.step is not None and fold_int(item.step) != 1:
@@ -296,8 +299,3 @@ def check_shape(shape: Any, what: str) -> tuple[int | Expr, ...]:
             )
         result.append(value)
     return tuple(result)
-
-
-def index_dtype(var: Var) -> DType:
-    """The dtype of an index computed from `var`."""
-    return INT64 if var.dtype == INT64 else DType("int32")
