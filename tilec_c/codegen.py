@@ -9,7 +9,7 @@ from tilec.backend import BackendContext, DeviceProgram
 from tilec.backend.c_family import CodePrinter
 from tilec.diagnostics import NO_SPAN, Span
 from tilec.transform.base import PassConfigKey
-from tilec.transform.parallel import SIMD
+from tilec.transform.parallel import REDUCTION, SIMD, accumulators
 from tilec_c.expr import CExprPrinter, small_helpers
 from tilec_c.gemm import GemmKernel, GemmSpec, emit_gemm
 from tilec_c.prelude import render
@@ -18,8 +18,10 @@ from tilec_c.toolchain import Toolchain, find_toolchain
 STACK_LIMIT = 256 * 1024
 """On-chip buffers of one block live on the stack up to this many bytes, else in an arena."""
 _ALIGN = 64
-_REDUCTIONS = {"sum": "+", "abssum": "+", "max": "max", "absmax": "max", "min": "min",
-               "bitand": "&", "bitor": "|", "bitxor": "^"}  # fmt: skip
+_REDUCTIONS = {
+    ir.BinOp.ADD: "+", ir.BinOp.MAX: "max", ir.BinOp.MIN: "min", ir.BinOp.BITAND: "&",
+    ir.BinOp.BITOR: "|", ir.BinOp.BITXOR: "^",
+}  # fmt: skip
 
 
 def emit_device(module: ir.Module, context: BackendContext) -> DeviceProgram:
@@ -70,6 +72,7 @@ class KernelPrinter(CodePrinter):
         self._messages: list[str] = []
         self._name = ""
         self._by_spec: dict[GemmSpec, GemmKernel] = {}
+        self._accumulators: dict[ir.Buffer, ir.BinOp] = {}
 
     def kernel(self, func: ir.PrimFunc) -> None:
         """Print everything that belongs to one kernel."""
@@ -194,10 +197,12 @@ class KernelPrinter(CodePrinter):
 
     def pragmas(self, node: ir.For) -> list[str]:
         """Vector loops, reductions and unrolling."""
-        kind = node.annotations.get("reduction")
-        if kind is not None and isinstance(node.body, ir.Store):
-            name = self.expr.names(node.body.buffer)
-            return [f"#pragma omp simd reduction({_REDUCTIONS[kind]}:{name})"]
+        if REDUCTION in node.annotations:
+            found = accumulators(node.body)
+            clauses = [
+                f"reduction({_REDUCTIONS[op]}:{self.expr.names(acc)})" for acc, op in found.items()
+            ]
+            return [" ".join(["#pragma omp simd", *clauses])]
         if node.annotations.get(SIMD):
             return ["#pragma omp simd"]
         if node.kind == "unroll":
@@ -206,15 +211,19 @@ class KernelPrinter(CodePrinter):
                 return [f"#pragma GCC unroll {int(count)}"]
         return []
 
+    def _for(self, node: ir.For) -> None:
+        outer = self._accumulators
+        if REDUCTION in node.annotations:
+            self._accumulators = accumulators(node.body)
+        super()._for(node)
+        self._accumulators = outer
+
     def _store(self, node: ir.Store) -> None:
         value = node.value
         if (
-            node.buffer.scope() == ir.LOCAL_VAR
+            self._accumulators.get(node.buffer) in (ir.BinOp.MAX, ir.BinOp.MIN)
             and isinstance(value, ir.Binary)
-            and value.op in (ir.BinOp.MAX, ir.BinOp.MIN)
             and value.dtype.is_float
-            and isinstance(value.lhs, ir.Load)
-            and value.lhs.buffer is node.buffer
         ):
             # The form that compilers turn into one vector instruction; it ignores NaN.
             name, item = self.expr.names(node.buffer), self.expr.names.fresh("item")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilec.backend import PassPipeline, Stage
 from tilec.transform.check import CheckCapabilities
 from tilec.transform.flatten import FlattenBuffers
+from tilec.transform.fuse import FuseLoops
 from tilec.transform.guard import GuardAccesses
 from tilec.transform.lanes import SerializeLanes
 from tilec.transform.negative_index import LegalizeNegativeIndex
@@ -25,6 +26,7 @@ PIPELINE = PassPipeline(
         Stage("schedule", (LowerPipelined(), SerializeLanes())),
         Stage("lower_tiles", (LowerTiles(),)),
         Stage("layout", (ChoosePitches(),)),
+        Stage("fuse", (FuseLoops(),)),
         Stage("bounds", (GuardAccesses(),)),
         Stage("loops", (LowerParallel(),)),
         Stage("split", (SplitHostDevice(),)),

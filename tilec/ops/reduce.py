@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tilec import ir
 from tilec.diagnostics import DTypeError, OperandError, ShapeError
 from tilec.ir import BinOp
-from tilec.ops.base import TileOp, load, loop_vars, parallel, same_extent, serial, store
+from tilec.ops.base import INT32, TileOp, load, loop_vars, parallel, same_extent, serial, store
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,6 +24,7 @@ _OPS = {
     "bitor": BinOp.BITOR,
     "bitxor": BinOp.BITXOR,
 }
+_EXTREMA = ("max", "min", "absmax")
 
 
 def identity(kind: str, dtype: ir.DType) -> ir.Const:
@@ -102,20 +103,17 @@ class Reduce(TileOp):
 
     @property
     def accumulator(self) -> ir.DType:
-        """The dtype in which elements are combined.
+        """The dtype in which elements are combined: the destination's, or float32 for narrow floats.
 
-        The destination's; bool sources are counted in at least int32, and float16/bfloat16 sums
-        are formed in float32.
+        A largest or smallest element is the same whether it is rounded before or after.
         """
         dtype = self.dst.dtype
-        if self.kind in ("sum", "abssum") and dtype.is_float and dtype.bits < 32:
-            return ir.DType("float32")
-        return dtype
+        return ir.DType("float32") if dtype.is_float and dtype.bits < 32 else dtype
 
     def combine(self, a: ir.Expr, b: ir.Expr) -> ir.Expr:
         """One step of the reduction on two values of the accumulator type."""
         result = ir.binary(_OPS[self.kind], a, b)
-        if self.nan_propagate and a.dtype.is_float and self.kind in ("max", "min", "absmax"):
+        if self.nan_propagate and a.dtype.is_float and self.kind in _EXTREMA:
             result = ir.select(ir.binary(BinOp.NE, a, a), a, ir.select(b != b, b, result))
         return result
 
@@ -144,33 +142,105 @@ class Reduce(TileOp):
             result = fn(old, result)
         return (result,)
 
+    @property
+    def _keeps_nan(self) -> bool:
+        return self.nan_propagate and self.dst.dtype.is_float and self.kind in _EXTREMA
+
+    def _old(self, dst_at: tuple[Any, ...]) -> ir.Expr:
+        """What the old value of the destination contributes."""
+        old = ir.cast(load(self.dst, dst_at), self.accumulator)
+        if self.kind == "absmax" and not old.dtype.is_uint:
+            return ir.Call("abs", (old,), old.dtype, span=self.span)
+        return old
+
     def lower(self) -> ir.Stmt:
-        """A parallel loop over rows with a serial loop along `dim` into a scalar."""
-        src, dim = self.src.extents, self.dim
-        outer = tuple(e for n, e in enumerate(src) if n != dim)
-        variables = loop_vars(outer)
-        step = ir.Var("r", ir.DType("int32"))
+        """Loops that read the source in the order of its storage."""
+        inner = self.src.extents[self.dim + 1 :]
+        if all(isinstance(e, int) for e in inner) and math.prod(inner) > 1:
+            return self._lower_columns()
+        return self._lower_rows()
+
+    def _indices(
+        self, variables: tuple[Any, ...], step: ir.Var
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Offsets into source and destination."""
+        dim = self.dim
         src_at = (*variables[:dim], step, *variables[dim:])
-        if len(self.dst.extents) == len(src):
-            dst_at: tuple[Any, ...] = (*variables[:dim], 0, *variables[dim:])
-        else:
-            dst_at = variables or (0,)
-        acc = ir.Buffer("acc", (1,), self.accumulator, "local.var")
-        zero = (ir.literal(0, ir.DType("int32"), self.span),)
-        value = ir.Load(acc, zero, acc.dtype, span=self.span)
-        start: ir.Expr = identity(self.kind, acc.dtype)
+        if len(self.dst.extents) == len(self.src.extents):
+            return src_at, (*variables[:dim], 0, *variables[dim:])
+        return src_at, variables or (0,)
+
+    def _lower_rows(self) -> ir.Stmt:
+        """A parallel loop over rows, a loop along `dim` into a variable."""
+        src, dim = self.src.extents, self.dim
+        outer = src[:dim] + src[dim + 1 :]
+        variables = loop_vars(outer)
+        step = ir.Var("r", INT32)
+        src_at, dst_at = self._indices(variables, step)
+        acc = ir.Buffer("acc", (1,), self.accumulator, ir.LOCAL_VAR)
+        start = identity(self.kind, acc.dtype)
+        item = self.element(load(self.src, src_at))
+        stmts = [_accumulate(acc, _OPS[self.kind], item, self.span)]
+        before: list[ir.Stmt] = [ir.Alloc(acc, start, span=self.span)]
+        result: ir.Expr = _value(acc, self.span)
+        if self._keeps_nan:
+            # Vector maxima ignore NaN, so whether there was one is collected beside them.
+            seen = ir.Buffer("seen_nan", (1,), INT32, ir.LOCAL_VAR)
+            is_nan = ir.cast(ir.binary(BinOp.NE, item, item), INT32)
+            stmts.append(_accumulate(seen, BinOp.BITOR, is_nan, self.span))
+            before.append(ir.Alloc(seen, ir.Const(0, INT32), span=self.span))
+            cond = ir.binary(BinOp.NE, _value(seen, self.span), ir.Const(0, INT32))
+            result = ir.select(cond, ir.Const(math.nan, acc.dtype), result)
         if not self.clear:
-            start = ir.cast(load(self.dst, dst_at), acc.dtype)
-            if self.kind == "absmax" and not acc.dtype.is_uint:
-                start = ir.Call("abs", (start,), acc.dtype, span=self.span)
-        update = ir.Store(
-            acc, zero, self.combine(value, self.element(load(self.src, src_at))), span=self.span
+            result = self.combine(self._old(dst_at), result)
+        extent = (ir.cast(ir.as_expr(src[dim]), INT32),)
+        notes = {"reduction": self.kind}
+        loop = ir.Parallel((step,), extent, notes, ir.seq(*stmts), span=self.span)
+        body = ir.seq(*before, loop, store(self.dst, dst_at, result))
+        return parallel(variables, outer, body, self.span)
+
+    def _lower_columns(self) -> ir.Stmt:
+        """A loop along `dim` that adds whole rows to a row of sums."""
+        src, dim = self.src.extents, self.dim
+        lead, tail = src[:dim], src[dim + 1 :]
+        acc = ir.Buffer("acc", tail, self.accumulator, ir.LOCAL)
+        whole = acc.region()
+        variables = loop_vars(lead)
+        step = ir.Var("r", INT32)
+
+        def rows(make: Any) -> ir.Stmt:
+            inner = loop_vars(tail, "jklmn")
+            return parallel(inner, tail, make(inner), self.span)
+
+        def update(inner: tuple[ir.Var, ...]) -> ir.Stmt:
+            src_at, _ = self._indices((*variables, *inner), step)
+            item = self.element(load(self.src, src_at))
+            return store(whole, inner, self.combine(load(whole, inner), item))
+
+        def finish(inner: tuple[ir.Var, ...]) -> ir.Stmt:
+            _, dst_at = self._indices((*variables, *inner), step)
+            result: ir.Expr = load(whole, inner)
+            if not self.clear:
+                result = self.combine(self._old(dst_at), result)
+            return store(self.dst, dst_at, result)
+
+        start = identity(self.kind, acc.dtype)
+        body = ir.Seq(
+            (
+                ir.Alloc(acc, span=self.span),
+                rows(lambda inner: store(whole, inner, start)),
+                serial(step, src[dim], rows(update), self.span),
+                rows(finish),
+            )
         )
-        # Partial results in any order are the same reduction, so a backend may use vectors.
-        notes = {} if self.nan_propagate else {"reduction": self.kind}
-        body = ir.seq(
-            ir.Alloc(acc, start, span=self.span),
-            serial(step, src[dim], update, self.span, notes),
-            store(self.dst, dst_at, value),
-        )
-        return parallel(variables, outer, ir.Seq((body,)) if not variables else body, self.span)
+        return parallel(variables, lead, body, self.span)
+
+
+def _value(acc: ir.Buffer, span: Any) -> ir.Load:
+    return ir.Load(acc, (ir.Const(0, INT32),), acc.dtype, span=span)
+
+
+def _accumulate(acc: ir.Buffer, op: BinOp, item: ir.Expr, span: Any) -> ir.Stmt:
+    """``acc = acc op item``."""
+    value = ir.binary(op, _value(acc, span), item)
+    return ir.Store(acc, (ir.Const(0, INT32),), value, span=span)

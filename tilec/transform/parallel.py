@@ -20,6 +20,8 @@ from tilec import ir
 from tilec.transform.base import PassContext, StatementPass
 
 SIMD = "simd"
+REDUCTION = "reduction"
+"""Annotation of a nest that combines elements into variables, in any order."""
 
 
 class LowerParallel(StatementPass):
@@ -45,20 +47,43 @@ def _loops(node: ir.Parallel) -> ir.Stmt:
     body = node.body
     axes = list(zip(node.vars, node.extents, strict=True))
     for depth, (var, extent) in enumerate(reversed(axes)):
-        notes = {SIMD: True} if depth == 0 and may_vectorize(node.body, var) else {}
+        notes: dict[str, Any] = {}
+        reduction = node.annotations.get(REDUCTION)
+        if depth == 0 and may_vectorize(node.body, var, reduction=reduction is not None):
+            notes = {SIMD: True} if reduction is None else {SIMD: True, REDUCTION: reduction}
         zero, one = ir.Const(0, var.dtype), ir.Const(1, var.dtype)
         body = ir.For(var, zero, extent, one, "serial", notes, body, span=node.span)
     return body
 
 
-def may_vectorize(body: ir.Stmt, var: ir.Var) -> bool:
+def accumulators(body: ir.Stmt) -> dict[ir.Buffer, ir.BinOp]:
+    """Variables into which a loop combines values, ``acc = acc op value``, and the operators.
+
+    A variable that is read or written in another way as well, or lives in the loop, is left out.
+    """
+    own = {node.buffer for node in ir.walk(body) if isinstance(node, ir.Alloc)}
+    found: dict[ir.Buffer, ir.BinOp] = {}
+    uses: dict[ir.Buffer, int] = {}
+    for node in ir.walk(body):
+        if isinstance(node, (ir.Load, ir.Store)) and node.buffer.scope() == ir.LOCAL_VAR:
+            uses[node.buffer] = uses.get(node.buffer, 0) + 1
+        if isinstance(node, ir.Store) and node.buffer.scope() == ir.LOCAL_VAR:
+            value = node.value
+            if isinstance(value, ir.Binary) and isinstance(value.lhs, ir.Load):
+                if value.lhs.buffer is node.buffer:
+                    found[node.buffer] = value.op
+    return {b: op for b, op in found.items() if uses[b] == 2 and b not in own}
+
+
+def may_vectorize(body: ir.Stmt, var: ir.Var, *, reduction: bool = False) -> bool:
     """Whether iterations over `var` touch each other's elements in no way.
 
     Every buffer that is written is only accessed at one place, and that place moves with `var`.
+    With `reduction` accumulators are excepted.
     """
     places: dict[ir.Buffer, set[Any]] = {}
     written: dict[ir.Buffer, tuple[ir.Expr, ...]] = {}
-    own: set[ir.Buffer] = set()
+    own: set[ir.Buffer] = set(accumulators(body)) if reduction else set()
     for node in ir.walk(body):
         if isinstance(node, (ir.For, ir.While, ir.Break, ir.Continue, ir.Return, ir.Assert)):
             return False
