@@ -533,3 +533,46 @@ def test_values_cannot_leave_a_helper_under_a_run_time_condition():
                 A[0] = pick(A[1])
 
     refused(TilecError, build, "run-time control flow")
+
+
+@pytest.mark.parametrize("count", [10, 200])
+def test_long_sums_are_cut_into_lets(count):
+    positions = list(range(count))
+
+    @T.prim_func
+    def f(A: T.Tensor((count,), "int32"), B: T.Tensor((1,), "int32")):
+        with T.Kernel(1):
+            B[0] = sum([A[k] for k in positions])
+            if sum([A[k] for k in positions]) > 3:
+                B[0] = 0
+
+    again(f)
+
+
+def test_conditional_values_nested_too_deeply():
+    def build():
+        @T.prim_func
+        def f(A: T.Tensor((100,), "int32"), B: T.Tensor((1,), "int32")):
+            with T.Kernel(1):
+                x = 0
+                for k in positions:
+                    x = T.if_then_else(A[k] > k, x, k) if k == 0 else T.if_then_else(A[k] > k, k, x)
+                B[0] = x
+
+        return f
+
+    positions = list(range(100))
+    again(build())  # every binding is a let, so nothing nests
+
+    def nested():
+        @T.prim_func
+        def f(A: T.Tensor((100,), "int32"), B: T.Tensor((1,), "int32")):
+            with T.Kernel(1):
+                B[0] = choose(A, 0)
+
+        return f
+
+    def choose(A, k):
+        return A[k] if k == 99 else T.if_then_else(A[k] > k, k, choose(A, k + 1))
+
+    refused(UnsupportedSyntaxError, nested, "too deeply")

@@ -6,7 +6,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilec.diagnostics import ArgumentTypeError, JITArgumentError, OperandError, TilecError
+from tilec.diagnostics import (
+    ArgumentTypeError,
+    JITArgumentError,
+    OperandError,
+    TilecError,
+    UnsupportedSyntaxError,
+)
 from tilec.ir import caller_span
 from tilec.options import options
 
@@ -157,6 +163,12 @@ def compile_function(
     except TilecError as error:
         error.with_span(caller_span())
         raise
+    except RecursionError:
+        raise UnsupportedSyntaxError(
+            f"{func.name} nests statements or expressions too deeply to be compiled",
+            span=func.span,
+            hint="bind parts of long expressions to names",
+        ) from None
     python = time.perf_counter() - start
     if debug_root_path is not None:
         artifact.write(debug_root_path)

@@ -8,6 +8,7 @@ from typing import Any
 
 from tilec import ir
 from tilec.diagnostics import OperandError, ScopeError, ShapeError, Span
+from tilec.language.depth import limit_depth
 from tilec.ops import Copy, Fill
 
 LAUNCH, LOOP, BRANCH, ROOT = "launch", "loop", "branch", "root"
@@ -46,7 +47,13 @@ class Builder:
         self._temps = 0
 
     def emit(self, stmt: ir.Stmt) -> None:
-        """Append a statement to the innermost open block."""
+        """Append a statement to the innermost open block; its expressions are kept shallow."""
+        if isinstance(stmt, (ir.Bind, ir.Store, ir.Evaluate, ir.Assert, ir.If)):
+            key = "cond" if isinstance(stmt, (ir.Assert, ir.If)) else "value"
+            value = getattr(stmt, key)
+            shallow = limit_depth(value, self.temp)
+            if shallow is not value:
+                stmt = stmt.replace(**{key: shallow})
         self.frames[-1].stmts.append(stmt)
 
     @contextmanager
