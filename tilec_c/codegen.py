@@ -13,6 +13,7 @@ from tilec.transform.parallel import REDUCTION, SIMD, accumulators
 from tilec_c.expr import CExprPrinter, small_helpers
 from tilec_c.gemm import GemmKernel, GemmSpec, emit_gemm
 from tilec_c.prelude import render
+from tilec_c.streams import STREAM
 from tilec_c.toolchain import Toolchain, find_toolchain
 
 STACK_LIMIT = 256 * 1024
@@ -249,6 +250,10 @@ class KernelPrinter(CodePrinter):
         """A call for its effect; gemm calls get a function of their own."""
         if call.name == "c_gemm":
             self._gemm(call)
+        elif call.name == STREAM:
+            self.expr.features.add("copy_out")
+            target, source = (self.expr.load(a.buffer, a.indices) for a in call.args)
+            self.line(f"tilec_copy_out(&{target}, &{source}, {call.attrs['bytes']});")
         elif call.name != "sync":
             super().effect(call)
 

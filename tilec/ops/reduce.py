@@ -103,7 +103,7 @@ class Reduce(TileOp):
 
     @property
     def accumulator(self) -> ir.DType:
-        """The dtype in which elements are combined: the destination's, or float32 for narrow floats.
+        """Where elements are combined: the destination's dtype, float32 for narrow floats.
 
         A largest or smallest element is the same whether it is rounded before or after.
         """

@@ -53,10 +53,7 @@ class Effects:
     def conflicts(self, other: Effects) -> bool:
         """Whether the order of two statements matters."""
         return bool(
-            self.opaque
-            or other.opaque
-            or self.writes & other.buffers
-            or other.writes & self.reads
+            self.opaque or other.opaque or self.writes & other.buffers or other.writes & self.reads
         )
 
 
@@ -158,7 +155,8 @@ def distinct(buffer: ir.Buffer) -> bool:
         return False
     reach = 0
     pairs: list[tuple[int, int]] = sorted(
-        (abs(s), e) for s, e in zip(buffer.strides, buffer.shape, strict=True)  # type: ignore[misc, arg-type]
+        (abs(s), e)
+        for s, e in zip(buffer.strides, buffer.shape, strict=True)  # type: ignore[misc]
     )
     for stride, extent in pairs:
         if extent > 1:

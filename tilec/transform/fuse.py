@@ -77,7 +77,7 @@ class _Group:
         first = self.members[0]
         if not _same(first.extents[0], node.extents[0]):
             return False
-        if any(REDUCTION in m.annotations and _heavy(n) for m in self.members for n in (node,)):
+        if _heavy(node) and any(REDUCTION in m.annotations for m in self.members):
             return False
         if REDUCTION in node.annotations and any(map(_heavy, self.members)):
             return False
@@ -177,9 +177,9 @@ class _Fuser:
         loop = ir.For(var, zero, stop, one, "serial", {}, ir.Seq(stmts), span=span)
         self._ctx.remark("fuse_loops", f"{last + 1 - first} loop nests merged over rows", span)
         return [
-            *_unshared(self._light(members[:first]), loop),
+            *_unshared(self._light(members[:first])),
             loop,
-            *_unshared(self._light(members[last + 1 :]), loop),
+            *_unshared(self._light(members[last + 1 :])),
         ]
 
     def _light(self, nodes: list[ir.Parallel]) -> list[ir.Stmt]:
@@ -188,7 +188,6 @@ class _Fuser:
         for node in nodes:
             if result and not _heavy(node) and not _heavy(result[-1]):
                 before = result[-1]
-                (var,) = before.vars
                 body = ir.Seq((*_flat(before.body), *_flat(node.body)))
                 notes = {**before.annotations, **node.annotations}
                 both = before.replace(body=body, annotations=notes)
@@ -235,9 +234,8 @@ def _renamed(node: ir.Parallel, var: ir.Var) -> ir.Parallel | None:
     return node.replace(vars=(var, *node.vars[1:]), body=body)
 
 
-def _unshared(nodes: Iterable[ir.Stmt], loop: ir.Stmt) -> list[ir.Stmt]:
-    """`nodes` with variables of their own, since `loop` binds the common one."""
-    del loop
+def _unshared(nodes: Iterable[ir.Stmt]) -> list[ir.Stmt]:
+    """`nodes` with variables of their own; another loop binds the common one."""
     return [ir.copy_bindings(node) for node in nodes]
 
 

@@ -69,9 +69,10 @@ def accumulators(body: ir.Stmt) -> dict[ir.Buffer, ir.BinOp]:
             uses[node.buffer] = uses.get(node.buffer, 0) + 1
         if isinstance(node, ir.Store) and node.buffer.scope() == ir.LOCAL_VAR:
             value = node.value
-            if isinstance(value, ir.Binary) and isinstance(value.lhs, ir.Load):
-                if value.lhs.buffer is node.buffer:
-                    found[node.buffer] = value.op
+            if not isinstance(value, ir.Binary) or not isinstance(value.lhs, ir.Load):
+                continue
+            if value.lhs.buffer is node.buffer:
+                found[node.buffer] = value.op
     return {b: op for b, op in found.items() if uses[b] == 2 and b not in own}
 
 
