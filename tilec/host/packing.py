@@ -359,7 +359,7 @@ class ScalarPacker:
             return float(value)
         except OverflowError:
             raise ArgumentValueError(
-                f"{self.where}: expected {self.dtype!s}, got {value}"
+                f"{self.where}: expected {self.dtype!s}, got {_number_text(value)}"
             ) from None
         except Exception:  # noqa: BLE001 - a foreign __float__ may raise anything
             raise self._wrong(value) from None
@@ -372,7 +372,7 @@ class ScalarPacker:
 
 def _number_text(value: Any) -> str:
     """An int in words; Python refuses to print very long ones."""
-    if isinstance(value, int) and value.bit_length() > 512:
+    if isinstance(value, int) and value.bit_length() > 256:
         return f"an int of {value.bit_length()} bits"
     return str(value)
 
