@@ -12,6 +12,7 @@ from tilec.transform.base import PassConfigKey
 from tilec.transform.parallel import REDUCTION, SIMD, accumulators
 from tilec_c.expr import CExprPrinter, small_helpers
 from tilec_c.gemm import GemmKernel, GemmSpec, emit_gemm
+from tilec_c.prefetch import PREFETCH, PREFETCH_BYTES, PREFETCH_PART
 from tilec_c.prelude import render
 from tilec_c.streams import STREAM
 from tilec_c.toolchain import Toolchain, find_toolchain
@@ -74,6 +75,7 @@ class KernelPrinter(CodePrinter):
         self._name = ""
         self._by_spec: dict[GemmSpec, GemmKernel] = {}
         self._accumulators: dict[ir.Buffer, ir.BinOp] = {}
+        self._streams = False
 
     def kernel(self, func: ir.PrimFunc) -> None:
         """Print everything that belongs to one kernel."""
@@ -125,7 +127,15 @@ class KernelPrinter(CodePrinter):
             self.line(f"const int64_t {total} = {' * '.join(extents)};")
             self.line(f"int32_t {status} = 0;")
             if self._toolchain.openmp:
-                count = f"{threads} > 0 ? {threads} : omp_get_max_threads()"
+                count, chunk = fresh("team"), fresh("chunk")
+                self.line(
+                    f"const int32_t {count} = {threads} > 0 ? {threads} : omp_get_max_threads();"
+                )
+                # Neighbours share rows in the cache; small portions keep all threads busy.
+                least = f"32 * {count}"
+                self.line(
+                    f"const int64_t {chunk} = {total} > {least} ? {total} / ({least}) : 1;"
+                )
                 self.directive(f"#pragma omp parallel if ({total} > 1) num_threads({count})")
             with self.block(""):
                 if self.arena:
@@ -133,7 +143,7 @@ class KernelPrinter(CodePrinter):
                     code = self._message("out of memory for the on-chip buffers of a block")
                     self.line(f"if (!tilec_arena) {self._record(status, str(code))}")
                 if self._toolchain.openmp:
-                    self.directive("#pragma omp for schedule(dynamic, 1)")
+                    self.directive(f"#pragma omp for schedule(dynamic, {chunk})")
                 index = fresh("block")
                 with self.block(f"for (int64_t {index} = 0; {index} < {total}; ++{index})"):
                     self.line(f"if (__atomic_load_n(&{status}, __ATOMIC_RELAXED)) continue;")
@@ -148,6 +158,8 @@ class KernelPrinter(CodePrinter):
                     result = fresh("result")
                     self.line(f"const int32_t {result} = {block}({', '.join(args)});")
                     self.line(f"if ({result}) {self._record(status, result)}")
+                if self._streams:
+                    self.line("tilec_stream_fence();")
                 if self.arena:
                     self.line("free(tilec_arena);")
             self.line(f"return {status};")
@@ -216,8 +228,31 @@ class KernelPrinter(CodePrinter):
         outer = self._accumulators
         if REDUCTION in node.annotations:
             self._accumulators = accumulators(node.body)
-        super()._for(node)
+        if PREFETCH in node.annotations:
+            self._in_parts(node)
+        else:
+            super()._for(node)
         self._accumulators = outer
+
+    def _in_parts(self, node: ir.For) -> None:
+        """A vector loop that asks for a piece of what comes next before each part of its own."""
+        ahead: ir.Load = node.annotations[PREFETCH]
+        size = int(node.annotations[PREFETCH_BYTES])
+        start, stop = (int(node.start.value), int(node.stop.value))  # type: ignore[attr-defined]
+        parts = max(1, (stop - start) // PREFETCH_PART)
+        step, piece = -(-(stop - start) // parts), -(-size // parts)
+        self.expr.features.add("prefetch")
+        name, part = self.expr.names(node.var), self.expr.names.fresh("part")
+        self.loop_type(node.var)
+        address = f"(const char *)&{self.expr.load(ahead.buffer, ahead.indices)}"
+        with self.block(f"for (int64_t {part} = 0; {part} < {parts}; ++{part})"):
+            self.line(f"tilec_prefetch({address} + {part} * {piece}, {piece});")
+            first = f"{start} + {part} * {step}" if start else f"{part} * {step}"
+            for text in self.pragmas(node):
+                self.directive(text)
+            self.body(
+                f"for (int64_t {name} = {first}; {name} < {first} + {step}; ++{name})", node.body
+            )
 
     def _store(self, node: ir.Store) -> None:
         value = node.value
@@ -252,8 +287,9 @@ class KernelPrinter(CodePrinter):
             self._gemm(call)
         elif call.name == STREAM:
             self.expr.features.add("copy_out")
+            self._streams = True
             target, source = (self.expr.load(a.buffer, a.indices) for a in call.args)
-            self.line(f"tilec_copy_out(&{target}, &{source}, {call.attrs['bytes']});")
+            self.line(f"tilec_stream_any(&{target}, &{source}, {call.attrs['bytes']});")
         elif call.name != "sync":
             super().effect(call)
 

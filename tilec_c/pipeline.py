@@ -16,6 +16,7 @@ from tilec.transform.simplify import Simplify
 from tilec.transform.split import SplitHostDevice
 from tilec.transform.tiles import LowerTiles
 from tilec_c.layouts import ChoosePitches
+from tilec_c.prefetch import PrefetchRows
 from tilec_c.streams import StreamResults
 
 PIPELINE = PassPipeline(
@@ -29,7 +30,7 @@ PIPELINE = PassPipeline(
         Stage("layout", (ChoosePitches(),)),
         Stage("fuse", (FuseLoops(),)),
         Stage("bounds", (GuardAccesses(),)),
-        Stage("loops", (LowerParallel(), StreamResults())),
+        Stage("loops", (LowerParallel(), StreamResults(), PrefetchRows())),
         Stage("split", (SplitHostDevice(),)),
         Stage("memory", (FlattenBuffers(),)),
     ),

@@ -39,7 +39,7 @@ class StreamResults(FunctionPass):
 
     def run_function(self, func: ir.PrimFunc, ctx: PassContext) -> ir.PrimFunc:
         """Rewrite the vector loops of every launch."""
-        large = [p for p in func.params if isinstance(p, ir.Buffer) and _is_large(p)]
+        large = [p for p in func.params if isinstance(p, ir.Buffer) and is_large(p)]
         if not large:
             return func
         read = {n.buffer for n in ir.walk(func.body) if isinstance(n, ir.Load)}
@@ -104,7 +104,7 @@ class _Streamer:
         if not _SHORTEST <= count * store.buffer.dtype.bytes <= _LONGEST:
             return False
         used = {v for i in store.indices for v in ir.free_vars(i)}
-        return _is_row(store.indices, var) and all(v in used for v in loops)
+        return is_row(store.indices, var) and all(v in used for v in loops)
 
 
 def _source(store: ir.Store, var: ir.Var, later: list[ir.Stmt]) -> ir.Load | None:
@@ -113,12 +113,12 @@ def _source(store: ir.Store, var: ir.Var, later: list[ir.Stmt]) -> ir.Load | Non
     if not isinstance(value, ir.Load) or value.buffer.scope() in (ir.GLOBAL, ir.LOCAL_VAR):
         return None
     written = {n.buffer for s in later for n in ir.walk(s) if isinstance(n, ir.Store)}
-    if value.buffer in written or not _is_row(value.indices, var):
+    if value.buffer in written or not is_row(value.indices, var):
         return None
     return value
 
 
-def _is_row(indices: tuple[ir.Expr, ...], var: ir.Var) -> bool:
+def is_row(indices: tuple[ir.Expr, ...], var: ir.Var) -> bool:
     """Whether `var` runs along the last dimension with step 1, and nothing else moves with it."""
     form = ir.linear(indices[-1])
     key = ("var", id(var))
@@ -127,7 +127,7 @@ def _is_row(indices: tuple[ir.Expr, ...], var: ir.Var) -> bool:
     return form.terms.get(key) == 1 and not any(var in ir.free_vars(other) for other in others)
 
 
-def _is_large(buffer: ir.Buffer) -> bool:
+def is_large(buffer: ir.Buffer) -> bool:
     if buffer.strides is not None or not buffer.shape:
         return False
     size = buffer.dtype.bytes

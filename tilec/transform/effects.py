@@ -151,14 +151,13 @@ def distinct(buffer: ir.Buffer) -> bool:
     """Whether different indices are different elements (strides may make rows overlap)."""
     if buffer.strides is None:
         return True
-    if not all(isinstance(x, int) for x in (*buffer.strides, *buffer.shape)):
-        return False
+    pairs: list[tuple[int, int]] = []
+    for stride, extent in zip(buffer.strides, buffer.shape, strict=True):
+        if not isinstance(stride, int) or not isinstance(extent, int):
+            return False
+        pairs.append((abs(stride), extent))
     reach = 0
-    pairs: list[tuple[int, int]] = sorted(
-        (abs(s), e)
-        for s, e in zip(buffer.strides, buffer.shape, strict=True)  # type: ignore[misc]
-    )
-    for stride, extent in pairs:
+    for stride, extent in sorted(pairs):
         if extent > 1:
             if stride <= reach:
                 return False

@@ -34,14 +34,17 @@ TILEC_INLINE void tilec_stream_fence(void) {
 }
 """
 _COPY_OUT = r"""
-/* tilec_stream for any address and size, with its fence. */
-TILEC_INLINE void tilec_copy_out(void *dst, const void *src, int64_t bytes) {
+/* tilec_stream for any address and size; tilec_copy_out is the same with its fence. */
+TILEC_INLINE void tilec_stream_any(void *dst, const void *src, int64_t bytes) {
   int64_t head = (int64_t)(-(uintptr_t)dst & 63), body = (bytes - head) & ~(int64_t)63;
   if (bytes < 1024) { __builtin_memcpy(dst, src, (uint64_t)bytes); return; }
   __builtin_memcpy(dst, src, (uint64_t)head);
   tilec_stream((char *)dst + head, (const char *)src + head, body);
   int64_t done = head + body;
   __builtin_memcpy((char *)dst + done, (const char *)src + done, (uint64_t)(bytes - done));
+}
+TILEC_INLINE void tilec_copy_out(void *dst, const void *src, int64_t bytes) {
+  tilec_stream_any(dst, src, bytes);
   tilec_stream_fence();
 }
 """
