@@ -133,9 +133,7 @@ class KernelPrinter(CodePrinter):
                 )
                 # Neighbours share rows in the cache; small portions keep all threads busy.
                 least = f"32 * {count}"
-                self.line(
-                    f"const int64_t {chunk} = {total} > {least} ? {total} / ({least}) : 1;"
-                )
+                self.line(f"const int64_t {chunk} = {total} > {least} ? {total} / ({least}) : 1;")
                 self.directive(f"#pragma omp parallel if ({total} > 1) num_threads({count})")
             with self.block(""):
                 if self.arena:
