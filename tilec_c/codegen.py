@@ -12,6 +12,7 @@ from tilec.transform.base import PassConfigKey
 from tilec.transform.parallel import REDUCTION, SIMD, accumulators
 from tilec_c.expr import CExprPrinter, small_helpers
 from tilec_c.gemm import GemmKernel, GemmSpec, emit_gemm
+from tilec_c.halves import NARROW, WIDEN
 from tilec_c.prefetch import PREFETCH, PREFETCH_BYTES, PREFETCH_PART
 from tilec_c.prelude import render
 from tilec_c.streams import STREAM
@@ -283,6 +284,12 @@ class KernelPrinter(CodePrinter):
         """A call for its effect; gemm calls get a function of their own."""
         if call.name == "c_gemm":
             self._gemm(call)
+        elif call.name in (WIDEN, NARROW):
+            self.expr.features.add("rows_f16")
+            target = self.expr.load(call.args[0].buffer, call.args[0].indices)
+            source = self.expr.pointer(call.args[1])
+            function = f"tilec_{call.name[2:]}_f16"
+            self.line(f"{function}(&{target}, {source}, {call.attrs['count']});")
         elif call.name == STREAM:
             self.expr.features.add("copy_out")
             self._streams = True

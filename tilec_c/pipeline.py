@@ -15,6 +15,7 @@ from tilec.transform.semantic_check import SemanticCheck
 from tilec.transform.simplify import Simplify
 from tilec.transform.split import SplitHostDevice
 from tilec.transform.tiles import LowerTiles
+from tilec_c.halves import ConvertRows
 from tilec_c.layouts import ChoosePitches
 from tilec_c.prefetch import PrefetchRows
 from tilec_c.streams import StreamResults
@@ -30,7 +31,7 @@ PIPELINE = PassPipeline(
         Stage("layout", (ChoosePitches(),)),
         Stage("fuse", (FuseLoops(),)),
         Stage("bounds", (GuardAccesses(),)),
-        Stage("loops", (LowerParallel(), StreamResults(), PrefetchRows())),
+        Stage("loops", (LowerParallel(), ConvertRows(), StreamResults(), PrefetchRows())),
         Stage("split", (SplitHostDevice(),)),
         Stage("memory", (FlattenBuffers(),)),
     ),

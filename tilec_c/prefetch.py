@@ -24,6 +24,7 @@ from typing import Any
 from tilec import ir
 from tilec.transform.base import FunctionPass, PassContext
 from tilec.transform.parallel import SIMD
+from tilec_c.halves import WIDEN
 from tilec_c.streams import is_large, is_row
 
 PREFETCH, PREFETCH_BYTES = "prefetch", "prefetch_bytes"
@@ -48,6 +49,8 @@ class PrefetchRows(FunctionPass):
             if not isinstance(node, ir.Stmt):
                 return node
             new = ir.map_children(node, visit)
+            if isinstance(new, ir.Seq) and any(isinstance(s, ir.Seq) for s in new.stmts):
+                new = ir.Seq(ir.seq(*new.stmts).stmts)  # type: ignore[attr-defined]
             if isinstance(new, ir.For) and isinstance(new.body, ir.Seq) and _by_one(new):
                 return _rows(new, new.body, large, ctx)
             return new
@@ -63,7 +66,8 @@ def _rows(loop: ir.For, body: ir.Seq, large: set[ir.Buffer], ctx: PassContext) -
     candidates: list[int] = []
     for place, stmt in enumerate(body.stmts):
         if ahead is None:
-            for inner in _vector_loops(stmt):
+            ahead, size = _row_converted(stmt, loop.var, large)
+            for inner in _vector_loops(stmt) if ahead is None else ():
                 count = ir.const_value(inner.stop)
                 ahead = _row_read(inner, loop.var, large)
                 if ahead is not None:
@@ -99,6 +103,21 @@ def _vector_loops(node: ir.Stmt) -> Iterator[ir.For]:
     elif isinstance(node, ir.Seq):
         for stmt in node.stmts:
             yield from _vector_loops(stmt)
+
+
+def _row_converted(node: ir.Stmt, row: ir.Var, large: set[ir.Buffer]) -> tuple[ir.Load | None, int]:
+    """The same for a row that is read in order to be converted, and its size."""
+    if isinstance(node, ir.If):
+        node = node.then
+    for stmt in node.stmts if isinstance(node, ir.Seq) else (node,):
+        call = stmt.value if isinstance(stmt, ir.Evaluate) else None
+        if isinstance(call, ir.Call) and call.name == WIDEN:
+            region: ir.BufferRegion = call.args[1]
+            used = {v for low in region.mins for v in ir.free_vars(low)}
+            if region.buffer in large and row in used:
+                size = int(call.attrs["count"]) * region.dtype.bytes
+                return ir.Load(region.buffer, region.mins, region.dtype), size
+    return None, 0
 
 
 def _row_read(inner: ir.For, row: ir.Var, large: set[ir.Buffer]) -> ir.Load | None:
