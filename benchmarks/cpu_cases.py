@@ -200,7 +200,9 @@ def attention_tilec(causal: bool) -> Builder:
         import flash_attention  # noqa: PLC0415 - from the examples
 
         Q, K, V = (_normal(1, SEQ_LEN, HEADS, DIM, seed=seed) for seed in range(3))
-        kernel = flash_attention.make_kernel(1, HEADS, SEQ_LEN, DIM, causal=causal)
+        kernel = flash_attention.make_kernel(
+            1, HEADS, SEQ_LEN, DIM, causal=causal, block_M=128, block_N=128
+        )
         expected = flash_attention.reference(Q, K, V, causal)
         return lambda: kernel(Q, K, V), _error(kernel(Q, K, V), expected)
 
