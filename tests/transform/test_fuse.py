@@ -382,3 +382,21 @@ def test_unequal_extents_are_not_merged() -> None:
                 B[i] = x[i]
 
     assert loops(lowered(unequal), 0) == 2
+
+
+def test_a_racy_sum_is_not_taken_for_a_reduction() -> None:
+    @T.prim_func
+    def racy(A: T.Tensor((64,), "float32"), B: T.Tensor((2,), "float32")):
+        with T.Kernel(1):
+            x = T.alloc_fragment((64,), "float32")
+            y = T.alloc_fragment((1,), "float32")
+            total = T.alloc_var("float32", init=0.0)
+            T.copy(A, x)
+            T.reduce_sum(x, y, dim=0)
+            for i in T.Parallel(64):
+                total += x[i]
+            B[0] = total
+            B[1] = y[0]
+
+    nests = [n for n in ir.walk(lowered(racy).body) if isinstance(n, ir.Parallel)]
+    assert [REDUCTION in n.annotations for n in nests] == [True, False]

@@ -191,7 +191,9 @@ class _Fuser:
                 body = ir.Seq((*_flat(before.body), *_flat(node.body)))
                 notes = {**before.annotations, **node.annotations}
                 both = before.replace(body=body, annotations=notes)
-                if vectorizable(both) or not (vectorizable(before) or vectorizable(node)):
+                fast = [vectorizable(n) for n in (before, node)]
+                # A loop that must run in order neither gains nor loses by joining one like it.
+                if (all(fast) and vectorizable(both)) or not any(fast):
                     result[-1] = both
                     continue
             result.append(node)
