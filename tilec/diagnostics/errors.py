@@ -291,21 +291,6 @@ class KernelRuntimeError(TilecError, RuntimeError):
     code = "TC0605"
 
 
-# --- TC08xx: findings of the interpreter ----------------------------------------------------------
-
-
-class UndefinedValueError(TilecError, RuntimeError):
-    """A value is read that was never written."""
-
-    code = "TC0801"
-
-
-class RaceError(TilecError, RuntimeError):
-    """Two iterations or blocks touch one element, one of them writing, and nothing orders them."""
-
-    code = "TC0802"
-
-
 # --- TC07xx: configuration -----------------------------------------------------------------------
 
 
@@ -319,6 +304,21 @@ class PassConfigError(TilecError, AttributeError):
     """An unknown pass configuration key or a value of the wrong type."""
 
     code = "TC0702"
+
+
+# --- TC08xx: findings of the interpreter ----------------------------------------------------------
+
+
+class UndefinedValueError(TilecError, RuntimeError):
+    """A value is read that was never written."""
+
+    code = "TC0801"
+
+
+class RaceError(TilecError, RuntimeError):
+    """Two iterations or blocks touch one element, one of them writing, and nothing orders them."""
+
+    code = "TC0802"
 
 
 # --- TC09xx: our own mistakes --------------------------------------------------------------------

@@ -15,6 +15,8 @@ from tilec import ir
 from tilec.arith import storage_dtype
 from tilec.diagnostics import ArgumentCountError, ArgumentTypeError, ArgumentValueError
 from tilec.interp.machine import Machine
+from tilec.transform.base import PassContext
+from tilec.transform.negative_index import LegalizeNegativeIndex
 
 __all__ = ["run"]
 
@@ -36,6 +38,8 @@ def run(func: ir.PrimFunc, *args: Any, check: bool = False) -> Any:
         KernelRuntimeError: a failed assertion of the program.
         UndefinedValueError, RaceError: found with `check`.
     """
+    # What a negative index means is a rule of the language, which this pass spells out.
+    func = LegalizeNegativeIndex().run_function(func, PassContext())
     outputs = sorted(func.attrs.get("out_idx", ()))
     inputs = [p for n, p in enumerate(func.params) if n not in outputs]
     if len(args) != len(inputs):
@@ -71,5 +75,3 @@ def _array(func: ir.PrimFunc, buffer: ir.Buffer, value: Any) -> np.ndarray[Any, 
     if value.ndim != len(buffer.shape):
         raise ArgumentValueError(f"{where}: ndim expected {len(buffer.shape)}, got {value.ndim}")
     return value
-
-

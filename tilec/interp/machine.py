@@ -151,9 +151,7 @@ class Machine:
 
     def _alloc(self, node: ir.Alloc, mask: Array) -> Array:
         private = node.buffer.scope() in _PRIVATE or self._group.kind == "iteration"
-        cells = new_cells(
-            node.buffer, self._group.count if private else 0, checked=self._check
-        )
+        cells = new_cells(node.buffer, self._group.count if private else 0, checked=self._check)
         self._group.cells[node.buffer] = cells
         if node.init is not None:
             value = self._value(node.init, mask)
@@ -382,9 +380,7 @@ class Machine:
     def _uniform(self, value: Any, mask: Array) -> Any:
         values = self._spread(self._value(value, mask))[mask]
         if (values != values[0]).any():
-            raise NestingError(
-                "an extent differs between lanes", span=getattr(value, "span", None)
-            )
+            raise NestingError("an extent differs between lanes", span=getattr(value, "span", None))
         return values[0]
 
     def _truth(self, value: ir.Expr, mask: Array) -> Array:
@@ -477,7 +473,9 @@ class Machine:
         if not self._check or not at:
             return
         self._mark_block(cells, at, span, write=write)
-        if self._group.kind == "iteration" and not (cells.copies and cells.buffer in self._group.cells):
+        if self._group.kind == "iteration" and not (
+            cells.copies and cells.buffer in self._group.cells
+        ):
             cells.mark("iteration", who, at, span, write=write)
 
     def _load(self, node: ir.Load, mask: Array) -> Any:
@@ -536,13 +534,11 @@ def _uses_lanes(node: ir.Launch) -> bool:
         if isinstance(item, ir.Call) and item.name in _ATOMICS and not nested:
             return True
         inside = nested or isinstance(item, (ir.Parallel, TileOp))
-        return any(
-            visit(c, nested=inside) for c in item.children if not isinstance(c, ir.Buffer)
-        )
+        return any(visit(c, nested=inside) for c in item.children if not isinstance(c, ir.Buffer))
 
     return visit(node.body, nested=False)
 
 
 def _sizes(region: ir.BufferRegion) -> tuple[int, ...]:
     """The extents of a region that has been placed."""
-    return tuple(int(e) for e in region.extents)  # type: ignore[arg-type]
+    return tuple(int(e) for e in region.extents)

@@ -125,7 +125,7 @@ class Cells:
     ) -> None:
         place = tuple(int(axis[which]) for axis in at)
         place = place[1:] if self.copies else place
-        mine = owner if np.isscalar(owner) else int(owner[which])
+        mine = int(owner) if isinstance(owner, (int, np.integer)) else int(owner[which])
         raise RaceError(
             f"{kind} {mine} {'writes' if write else 'reads'} {self.buffer.name}{list(place)}, "
             f"which {kind} {int(other[which])} {verb} as well",
@@ -137,7 +137,7 @@ class Cells:
 
 def new_cells(buffer: ir.Buffer, copies: int, *, checked: bool) -> Cells:
     """Storage for an on-chip buffer; `copies` of it, or 0 for a single shared one."""
-    shape = tuple(int(e) for e in buffer.shape)  # type: ignore[arg-type]
+    shape = tuple(int(e) for e in buffer.shape)
     full = (copies, *shape) if copies else shape
     array = np.zeros(full, storage_dtype(buffer.dtype))
     return Cells(buffer, array, copies=bool(copies), checked=checked)

@@ -7,6 +7,7 @@ walkers recurse over expressions, so the front end cuts such chains where they a
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from tilec import ir
 from tilec.diagnostics import UnsupportedSyntaxError
@@ -52,9 +53,14 @@ def limit_depth(root: ir.Expr, bind: Callable[[ir.Expr], ir.Expr]) -> ir.Expr:
                 span=node.span,
                 hint="bind parts of it to names, or use if statements with a T.alloc_var",
             )
-        rebuilt = ir.map_children(node, lambda c, new=new: new.get(id(c), c)) if children else node
+        rebuilt = ir.map_children(node, _replacing(new)) if children else node
         made[id(node)] = (rebuilt, depth)
     return made[id(root)][0]
+
+
+def _replacing(new: dict[int, ir.Expr]) -> Callable[[Any], Any]:
+    """What maps a child to its replacement, if it has one."""
+    return lambda child: new.get(id(child), child)
 
 
 def _operands(node: ir.Expr) -> list[tuple[ir.Expr, bool]]:

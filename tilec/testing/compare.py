@@ -10,6 +10,7 @@ import tilec
 import tilec.language as T
 from tilec import ir
 from tilec.arith import storage_dtype
+from tilec.interp import run as interpret
 
 SENTINEL_BYTES = 64
 _GUARD = 0xA5
@@ -71,8 +72,6 @@ def compare(text: str, target: str, seed: int = 0) -> Difference | None:
     Raises:
         TilecError: the text does not define a legal program.
     """
-    from tilec import interp
-
     func = T.from_script(text)
     printed = func.script()
     again = T.from_script(printed)
@@ -80,7 +79,7 @@ def compare(text: str, target: str, seed: int = 0) -> Difference | None:
         return Difference("script", f"printed:\n{printed}\nprinted again:\n{again.script()}")
     arguments = random_arguments(func, seed)
     wanted = [a.copy() if isinstance(a, np.ndarray) else a for a in arguments]
-    interp.run(func, *wanted)
+    interpret(func, *wanted, check=True)
     guarded = [Guarded(a) if isinstance(a, np.ndarray) else a for a in arguments]
     try:
         kernel = tilec.compile(func, target=target)

@@ -29,9 +29,9 @@ def _sequence(node: ir.Seq) -> ir.Seq:
         return node
     users: dict[ir.Buffer, list[int]] = {s.buffer: [] for s in allocs}
     for place, stmt in enumerate(stmts):
-        if isinstance(stmt, ir.Alloc):
-            continue
-        for buffer in {n for n in ir.walk(stmt) if isinstance(n, ir.Buffer)}:
+        used: ir.Node | None = stmt.init if isinstance(stmt, ir.Alloc) else stmt
+        nodes = () if used is None else ir.walk(used)
+        for buffer in {n for n in nodes if isinstance(n, ir.Buffer)}:
             if buffer in users:
                 users[buffer].append(place)
     for alloc in allocs:
