@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import tilec
 import tilec.language as T
 from tilec import interp
 from tilec.diagnostics import (
@@ -187,3 +188,23 @@ def test_outputs_are_returned() -> None:
         interp.run(func, a.astype(np.float64))
     with pytest.raises(ArgumentValueError):
         interp.run(func, a[None])
+
+
+def test_a_compiled_kernel_can_be_interpreted() -> None:
+    pytest.importorskip("tilec_c")
+
+    @tilec.jit(out_idx=[-1])
+    def scaled(n: int, factor: float):
+        @T.prim_func
+        def main(A: T.Tensor((n,), "float32"), B: T.Tensor((n,), "float32")):
+            with T.Kernel(T.ceildiv(n, 32)) as bx:
+                for i in T.Parallel(32):
+                    B[bx * 32 + i] = T.exp(A[bx * 32 + i]) * factor
+
+        return main
+
+    kernel = scaled(50, 3.0)
+    a = np.linspace(-2, 2, 50, dtype=np.float32)
+    meant = kernel.interpret(a, check=True)
+    np.testing.assert_allclose(meant, np.exp(a) * 3, rtol=1e-6)
+    np.testing.assert_allclose(kernel(a), meant, rtol=1e-6)

@@ -53,6 +53,17 @@ class JITKernel:
             )
         return self._executable(*args)
 
+    def interpret(self, *args: Any, check: bool = False) -> Any:
+        """Run the kernel's tile form in the reference interpreter instead.
+
+        Takes NumPy arrays and gives what calling the kernel gives, slowly and without a
+        compiler. See `tilec.interp.run` for `check` and the errors.
+        """
+        from tilec.interp import run  # a debugger: not loaded by those who only run kernels
+
+        func = self.prim_func.with_attr("out_idx", tuple(self.out_idx))
+        return run(func, *args, check=check)
+
     @property
     def prim_func(self) -> ir.PrimFunc:
         """The function in tile form."""
