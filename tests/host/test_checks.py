@@ -289,13 +289,14 @@ def test_empty_and_rank_0(build):
     )
 
 
-def dims_kernel(build, shapes, variables):
+def dims_kernel(build, shapes, variables, dtype=F32):
     """A kernel that returns the values of variables."""
-    buffers = [Buffer(name, shape, F32) for name, shape in shapes.items()]
+    buffers = [Buffer(name, shape, dtype) for name, shape in shapes.items()]
     out = Buffer("out", (len(variables),), I64)
     args = ", ".join(f"int64_t v{i}" for i in range(len(variables)))
     stores = " ".join(f"out[{i}] = v{i};" for i in range(len(variables)))
-    unused = "".join(f"float* b{i}, " for i in range(len(buffers)))
+    element = {F32: "float"}.get(dtype, f"{dtype}_t")
+    unused = "".join(f"{element}* b{i}, " for i in range(len(buffers)))
     voids = " ".join(f"(void)b{i};" for i in range(len(buffers)))
     code = f"int32_t dims_kernel({unused}int64_t* out, {args}) {{ {voids} {stores} return 0; }}"
     func = host_func(
@@ -361,7 +362,10 @@ def test_int32_range(build):
         "kernel dims: argument A: shape[0] expected a non-negative int32 (n), got 3000000000"
     )
     # n * 4 wraps around to 0 in int32; an empty B must not pass for it.
-    assert "shape[0] expected 1" in bad(kernel, f32(2**30 - 2**30), f32(1), out) or True
+    small = dims_kernel(build, {"A": (n,), "B": (n * 4,)}, [n], DType("int8"))
+    assert bad(small, np.empty(2**30, np.int8), np.empty(0, np.int8), out) == (
+        "kernel dims: argument B: shape[0] expected 4294967296 (n * 4, n from A.shape[0]), got 0"
+    )
     wide = Buffer("A", (n * 4,), F32)
     func = host_func("wide", [wide], [n])
     source = generate_host_source(func)

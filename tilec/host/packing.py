@@ -353,7 +353,10 @@ class ScalarPacker:
         kind = type(value)
         if not hasattr(kind, "__float__") and not hasattr(kind, "__index__"):
             raise self._wrong(value)
-        if hasattr(kind, "__array__") and (value.ndim or "complex" in str(value.dtype)):
+        is_array = hasattr(kind, "__array__")
+        if is_array and (
+            getattr(value, "ndim", None) or "complex" in str(getattr(value, "dtype", ""))
+        ):
             raise self._wrong(value)
         try:
             return float(value)
