@@ -17,7 +17,7 @@ from tilec.diagnostics import (
 )
 from tilec.host.binding import SHAPE, Step, plan_outputs
 from tilec.host.evaluate import Evaluator, compile_int
-from tilec.host.packing import Frame, ffi
+from tilec.host.packing import Frame, ffi, tensor_type
 from tilec.ir import Buffer, DType, Var
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class OutputAllocator:
             raise ArgumentTypeError(
                 f"{where}: expected a tensor {ir.shape_text(param.shape)} {param.dtype!s}, got None"
             )
-        tensor = ffi().cast("DLTensor*", frame.ints[2 * step.param + 1])
+        tensor = ffi().cast(tensor_type(), frame.ints[2 * step.param + 1])
         if tensor.ndim != len(param.shape):
             raise ArgumentValueError(
                 f"{where}: ndim expected {len(param.shape)}, got {tensor.ndim}"
@@ -175,7 +175,9 @@ def _framework(values: Sequence[Any]) -> tuple[Any, Any] | None:
     if tensor is None:
         return None
     for value in values:
-        if isinstance(value, tensor):
+        # torch's own instance check is slow, so the usual types are told apart without it.
+        kind = type(value)
+        if kind is tensor or (kind is not np.ndarray and isinstance(value, tensor)):
             return torch, value.device
     return None
 

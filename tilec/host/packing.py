@@ -41,6 +41,12 @@ def ffi() -> Any:
     return parsed
 
 
+@functools.cache
+def tensor_type() -> Any:
+    """The cffi type of a pointer to a tensor's description."""
+    return ffi().typeof("DLTensor*")
+
+
 def _capsule_function(name: str, result: Any, *args: Any) -> Any:
     # A fresh object: the attributes of `ctypes.pythonapi` itself are shared with other libraries.
     return ctypes.PYFUNCTYPE(result, ctypes.py_object, *args)((name, ctypes.pythonapi))
@@ -121,7 +127,8 @@ class TensorPacker:
         if isinstance(value, np.ndarray):
             return self._numpy(value, keep)
         torch = sys.modules.get("torch")
-        if torch is not None and isinstance(value, torch.Tensor):
+        # torch's own instance check is slow; its plain tensors are known by their type.
+        if torch is not None and (type(value) is torch.Tensor or isinstance(value, torch.Tensor)):
             return self._torch(torch, value, keep)
         if not hasattr(type(value), "__dlpack__"):
             raise self._no_tensor(value)
