@@ -143,15 +143,39 @@ def _small(rng: np.random.Generator, count: int, dtype: ir.DType) -> Array:
 def _edge(rng: np.random.Generator, count: int, dtype: ir.DType) -> Array:
     """Everything: extreme and special values, small ones, and random bits."""
     if dtype.is_float:
-        special = np.array([0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, np.inf, -np.inf, np.nan, 65504.0,
-                            1e-7, -1e-40, 3e38, 1e300, 5e-324, 2.0**31, -(2.0**63), 255.5])  # fmt: skip
+        special = np.array(
+            [
+                0.0,
+                -0.0,
+                1.0,
+                -1.0,
+                0.5,
+                -2.5,
+                3.0,
+                np.inf,
+                -np.inf,
+                np.nan,
+                65504.0,
+                1e-7,
+                -1e-40,
+                3e38,
+                1e300,
+                5e-324,
+                2.0**31,
+                -(2.0**63),
+                255.5,
+            ]
+        )
         wide = rng.standard_normal(count) * 2.0 ** rng.integers(-20, 20, count)
         return np.where(rng.random(count) < 0.4, rng.choice(special, count), wide)
     low, high = dtype.int_range
     special = np.array([low, high, 0, 1, low + 1, high - 1, high // 2, 2, 3, min(7, high)], object)
     bits = dtype.bits if not dtype.is_bool else 1
-    wide = rng.integers(0, 2**bits, count, dtype=np.uint64, endpoint=False) if bits < 64 else (
-        rng.integers(0, 2**64, count, dtype=np.uint64))  # fmt: skip
+    wide = (
+        rng.integers(0, 2**bits, count, dtype=np.uint64, endpoint=False)
+        if bits < 64
+        else (rng.integers(0, 2**64, count, dtype=np.uint64))
+    )
     chosen = rng.choice(special, count)
     take = rng.random(count) < 0.4
     mixed = [int(c) if t else int(w) + low for c, t, w in zip(chosen, take, wide, strict=True)]

@@ -173,7 +173,7 @@ _LOOPS = {
         x = x * 2
         O[i] = x - A[0]
 """,
-}  # fmt: skip
+}
 
 
 def loops() -> Iterator[Group]:
@@ -189,7 +189,17 @@ def loops() -> Iterator[Group]:
 
 def parameters() -> Iterator[Group]:
     """Strided tensors (row pitch, gaps, broadcast, run-time strides) and run-time shapes."""
-    for dtype in ("int32", "float32", "float16", "int8", "uint8", "int64", "float64", "bfloat16", "bool"):
+    for dtype in (
+        "int32",
+        "float32",
+        "float16",
+        "int8",
+        "uint8",
+        "int64",
+        "float64",
+        "bfloat16",
+        "bool",
+    ):
         checks = []
         layouts: tuple[tuple[tuple[int | str, ...], tuple[int | str, ...], str], ...] = (
             ((5, 17), (24, 1), "row pitch"),
@@ -217,8 +227,14 @@ with T.Kernel(T.ceildiv({n}, 8), {m}, threads=32) as (bx, by):
 """
             sizes = tuple(
                 {"m": m, "n": n, "p": p, "q": q}
-                for m, n, p, q in ((3, 5, 8, 1), (4, 9, 1, 4), (2, 3, 20, 5), (0, 3, 4, 1), (1, 1, 1, 1))
-            )  # fmt: skip
+                for m, n, p, q in (
+                    (3, 5, 8, 1),
+                    (4, 9, 1, 4),
+                    (2, 3, 20, 5),
+                    (0, 3, 4, 1),
+                    (1, 1, 1, 1),
+                )
+            )
             fixed: tuple[dict[str, int], ...] = ({},)
             checks.append(
                 Check("strides", dtype, params, body, sizes=sizes if m == "m" else fixed, note=note)
@@ -237,7 +253,9 @@ with T.Kernel(T.ceildiv(m, 4), threads=32) as bx:
             Param("O", ("m", "n"), dtype, "mark"),
             Param("P", ("k",), dtype, "mark"),
         )
-        sizes = tuple({"m": m, "n": n, "k": m * n + 2} for m, n in ((0, 8), (1, 1), (5, 3), (8, 8), (13, 7)))
+        sizes = tuple(
+            {"m": m, "n": n, "k": m * n + 2} for m, n in ((0, 8), (1, 1), (5, 3), (8, 8), (13, 7))
+        )
         checks.append(Check("dynamic", dtype, params, body, sizes=sizes, note="three sizes"))
         yield Group(f"parameters-{dtype}", "parameters", tuple(checks))
 
@@ -295,7 +313,7 @@ def launches() -> Iterator[Group]:
             where = where.replace("by", "by" if len(grid) > 1 else "0")
             head = f"({', '.join(names)})" if len(grid) > 1 else names[0]
             body = f"""
-with T.Kernel({', '.join(map(str, grid))}, threads=32) as {head}:
+with T.Kernel({", ".join(map(str, grid))}, threads=32) as {head}:
     O[{where}] = A[{where}] + 1
 with T.Kernel(2, threads=32) as again:
     for i in T.Parallel(80):

@@ -25,7 +25,12 @@ _GUARD = 0xA5
 PASS, REFUSED, FAIL = "pass", "refused", "fail"
 
 # Mantissa bits and smallest normal exponent, for units in the last place.
-_FORMATS = {"float16": (10, -14), "bfloat16": (7, -126), "float32": (23, -126), "float64": (52, -1022)}
+_FORMATS = {
+    "float16": (10, -14),
+    "bfloat16": (7, -126),
+    "float32": (23, -126),
+    "float64": (52, -1022),
+}
 _ULPS = 4.0
 _RTOL = {"float64": 1e-13, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
 
@@ -91,7 +96,9 @@ def subject(
     """
     if isinstance(target, str) and target.startswith("{"):
         target = json.loads(target)
-    context = registry().context(None if target == "auto" else target, None, execution_backend, {}, ())
+    context = registry().context(
+        None if target == "auto" else target, None, execution_backend, {}, ()
+    )
     features = context.capabilities.features
     return Subject(
         context,
@@ -296,10 +303,12 @@ def _call(kernel: Any, checks: Sequence[Check], call: int, given: Subject) -> li
         flats = [values(p, sizes, rng) for p in check.params]
         want.append([f.copy() if isinstance(f, np.ndarray) else f for f in flats])
         _interpret(check, want[-1], sizes)
-        got.append([
-            Guarded(f, p, sizes, given.device) if isinstance(f, np.ndarray) else f
-            for f, p in zip(flats, check.params, strict=True)
-        ])  # fmt: skip
+        got.append(
+            [
+                Guarded(f, p, sizes, given.device) if isinstance(f, np.ndarray) else f
+                for f, p in zip(flats, check.params, strict=True)
+            ]
+        )
     try:
         kernel(*[a.array if isinstance(a, Guarded) else a for args in got for a in args])
         given.context.module.runtime.synchronize(0)
@@ -338,13 +347,13 @@ def _wrong(check: Check, want: list[Any], got: list[Any], given: Subject) -> str
 
 def close(want: Array, got: Array, dtype: str, kind: str, given: Subject) -> Array:
     """Elementwise: whether the target's answer is good enough; see `Check.kind`."""
-    same = np.asarray(got == want) | (np.asarray(got != got) & np.asarray(want != want))
+    same: Array = np.asarray(got == want) | (np.asarray(got != got) & np.asarray(want != want))
     if dtype not in _FORMATS:
         return same
     if kind == "exact":
         # Zeros of different sign compare equal, but 1 / x tells them apart.
         zero = np.asarray(want == 0) & np.asarray(got == 0)
-        return same & (~zero | (np.signbit(want) == np.signbit(got)))
+        return np.asarray(same & (~zero | (np.signbit(want) == np.signbit(got))))
     with np.errstate(all="ignore"):
         a, b = want.astype(np.float64), got.astype(np.float64)
         error = np.abs(a - b)
@@ -352,12 +361,11 @@ def close(want: Array, got: Array, dtype: str, kind: str, given: Subject) -> Arr
             mantissa, lowest = _FORMATS[dtype]
             exponent = np.maximum(np.frexp(a)[1] - 1, lowest)
             unit = np.ldexp(1.0, np.where(np.isfinite(a), exponent, 0) - mantissa)
-            return same | (error <= given.ulps * unit)
+            return np.asarray(same | (error <= given.ulps * unit))
         rtol = _RTOL[dtype] if given.rtol is None else given.rtol
         scale = np.max(np.abs(a[np.isfinite(a)]), initial=0.0)
-        return same | (error <= rtol * scale)
+        return np.asarray(same | (error <= rtol * scale))
 
 
 def _short(error: BaseException) -> str:
     return f"{type(error).__name__}: {str(error)[:600]}"
-

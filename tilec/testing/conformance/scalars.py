@@ -70,9 +70,26 @@ BOOLS = {
 EXACT_FUNCTIONS = ("floor", "ceil", "trunc", "nearbyint", "round", "sqrt", "copysign", "fmod")
 PREDICATES = ("isnan", "isinf", "isfinite")
 FUNCTIONS = (
-    "exp", "exp2", "exp10", "log", "log2", "log10", "log1p", "rsqrt", "sin", "cos", "tan", "sinh",
-    "cosh", "tanh", "asin", "acos", "atan", "erf", "sigmoid",
-)  # fmt: skip
+    "exp",
+    "exp2",
+    "exp10",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "rsqrt",
+    "sin",
+    "cos",
+    "tan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asin",
+    "acos",
+    "atan",
+    "erf",
+    "sigmoid",
+)
 FUNCTIONS2 = ("atan2", "hypot")
 _RUN_TIME = tuple({"n": n} for n in (0, 1, 61, 128, 1000))
 
@@ -161,7 +178,9 @@ def functions() -> Iterator[Group]:
         yield Group(f"functions-{dtype}", "functions", tuple(checks))
     for dtype in ("int32", "uint8", "int64"):
         ints = tuple(
-            _elementwise(name, f"T.{name}(A[i])", dtype, 37, result="float32", data="small", kind="math")
+            _elementwise(
+                name, f"T.{name}(A[i])", dtype, 37, result="float32", data="small", kind="math"
+            )
             for name in (*FUNCTIONS, "sqrt")
         )
         yield Group(f"functions-{dtype}", "functions", ints)
@@ -202,17 +221,27 @@ with T.Kernel(3, threads=32) as bx:
     O[bx, 1] = y
     O[bx, 2] = first
     O[bx, 3] = P
-""".replace("D)", f'"{dtype}")').replace("D,", f'"{dtype}",')  # fmt: skip
-        params = (Param("A", (7,), dtype), Param("P", None, dtype), Param("O", (3, 5), dtype, "mark"))
+""".replace("D)", f'"{dtype}")').replace("D,", f'"{dtype}",')
+        params = (
+            Param("A", (7,), dtype),
+            Param("P", None, dtype),
+            Param("O", (3, 5), dtype, "mark"),
+        )
         yield Group(f"scalars-{dtype}", "scalars", (Check("scalars", dtype, params, body),))
 
 
 def bits() -> Iterator[Group]:
     """Reinterpretation between types of one width."""
-    widths = {8: ("int8", "uint8"), 16: ("int16", "uint16", "float16", "bfloat16"),
-              32: ("int32", "uint32", "float32"), 64: ("int64", "uint64", "float64")}  # fmt: skip
+    widths = {
+        8: ("int8", "uint8"),
+        16: ("int16", "uint16", "float16", "bfloat16"),
+        32: ("int32", "uint32", "float32"),
+        64: ("int64", "uint64", "float64"),
+    }
     checks = [
-        _elementwise("reinterpret", f'T.reinterpret(A[i], "{to}")', dtype, 67, result=to, data="small")
+        _elementwise(
+            "reinterpret", f'T.reinterpret(A[i], "{to}")', dtype, 67, result=to, data="small"
+        )
         for kinds in widths.values()
         for dtype in kinds
         for to in kinds

@@ -20,11 +20,31 @@ from tilec.testing.conformance.checks import (
 
 SCOPES = ("shared", "fragment", "local")
 SHAPES = (
-    (1,), (7,), (64,), (129,), (0,), (1, 1), (3, 5), (16, 16), (17, 33), (1, 67), (61, 1), (0, 4),
-    (2, 3, 4), (5, 1, 7), (8, 8, 8),
-)  # fmt: skip
-TAILS = (((5, 7), (4, 4)), ((16, 33), (16, 16)), ((1, 1), (8, 8)), ((31, 64), (32, 32)),
-         ((0, 3), (4, 4)), ((64, 64), (64, 64)), ((67, 2), (16, 128)))  # fmt: skip
+    (1,),
+    (7,),
+    (64,),
+    (129,),
+    (0,),
+    (1, 1),
+    (3, 5),
+    (16, 16),
+    (17, 33),
+    (1, 67),
+    (61, 1),
+    (0, 4),
+    (2, 3, 4),
+    (5, 1, 7),
+    (8, 8, 8),
+)
+TAILS = (
+    ((5, 7), (4, 4)),
+    ((16, 33), (16, 16)),
+    ((1, 1), (8, 8)),
+    ((31, 64), (32, 32)),
+    ((0, 3), (4, 4)),
+    ((64, 64), (64, 64)),
+    ((67, 2), (16, 128)),
+)
 
 
 def _alloc(scope: str, shape: tuple[int, ...], dtype: str) -> str:
@@ -126,7 +146,9 @@ def copies() -> Iterator[Group]:
         ]
         others = [COMMON[(number * 3 + n * 5 + 1) % len(COMMON)] for n in range(4)]
         checks += [
-            _through(dtype, other, SCOPES[n % 3], SCOPES[(n + 1) % 3], SHAPES[(n * 3 + number) % 15])
+            _through(
+                dtype, other, SCOPES[n % 3], SCOPES[(n + 1) % 3], SHAPES[(n * 3 + number) % 15]
+            )
             for n, other in enumerate(others)
         ]
         yield Group(f"copy-scopes-{dtype}", "copy", tuple(checks))
@@ -171,9 +193,7 @@ with T.Kernel(2, threads=32) as bx:
 """
             params = (Param("A", (1,), dtype), Param("O", (3, *shape), dtype, "mark"))
             # Two blocks fill the same slice of O with one value: only one of them may.
-            body = body.replace(
-                "    T.fill(O[2", "    if bx == 1:\n        T.fill(O[2"
-            )
+            body = body.replace("    T.fill(O[2", "    if bx == 1:\n        T.fill(O[2")
             checks.append(Check("fill", dtype, params, body, note=f"{value}, {scope} {shape}"))
         yield Group(f"fill-{dtype}", "fill", tuple(checks))
 
@@ -221,7 +241,11 @@ def reductions() -> Iterator[Group]:
             shapes = _REDUCED if dtype not in RARE else _REDUCED[:1]
             places = [(shape, dim) for shape in shapes for dim in range(len(shape))]
             for n, (shape, dim) in enumerate(places):
-                if dtype not in RARE and (n + row + number) % 3 and dtype not in ("float32", "int32"):
+                if (
+                    dtype not in RARE
+                    and (n + row + number) % 3
+                    and dtype not in ("float32", "int32")
+                ):
                     continue  # two dtypes see every place, the others a third each
                 wide = "float32" if "float" in dtype else "int64"
                 other = n % 5 == 4 and dtype not in ("bool", "uint64", "float64", *RARE)
@@ -235,20 +259,41 @@ def reductions() -> Iterator[Group]:
 
 # matrix products
 
-_MATRICES = (("float16", "float32"), ("float16", "float16"), ("bfloat16", "float32"),
-             ("float32", "float32"), ("float64", "float64"), ("int8", "int32"), ("uint8", "int32"),
-             ("int16", "int32"), ("int32", "int32"), ("int64", "int64"), ("uint32", "uint64"))  # fmt: skip
-_MNK = ((1, 1, 1), (16, 16, 16), (32, 8, 16), (7, 5, 3), (17, 33, 31), (64, 64, 32), (1, 64, 7),
-        (61, 1, 13), (3, 127, 2), (128, 16, 64))  # fmt: skip
+_MATRICES = (
+    ("float16", "float32"),
+    ("float16", "float16"),
+    ("bfloat16", "float32"),
+    ("float32", "float32"),
+    ("float64", "float64"),
+    ("int8", "int32"),
+    ("uint8", "int32"),
+    ("int16", "int32"),
+    ("int32", "int32"),
+    ("int64", "int64"),
+    ("uint32", "uint64"),
+)
+_MNK = (
+    (1, 1, 1),
+    (16, 16, 16),
+    (32, 8, 16),
+    (7, 5, 3),
+    (17, 33, 31),
+    (64, 64, 32),
+    (1, 64, 7),
+    (61, 1, 13),
+    (3, 127, 2),
+    (128, 16, 64),
+)
 
 
 def _gemm(dtype: str, acc: str, mnk: tuple[int, int, int], flags: int, data: str) -> Check:
     m, n, k = mnk
     a, b = (k, m) if flags & 1 else (m, k), (n, k) if flags & 2 else (k, n)
     words = "".join(
-        f", {text}" for bit, text in ((1, "transpose_A=True"), (2, "transpose_B=True"),
-                                      (4, "clear_accum=True")) if flags & bit
-    )  # fmt: skip
+        f", {text}"
+        for bit, text in ((1, "transpose_A=True"), (2, "transpose_B=True"), (4, "clear_accum=True"))
+        if flags & bit
+    )
     left = "fragment" if flags & 8 else "shared"
     body = f"""
 with T.Kernel(1, threads=128):
@@ -320,7 +365,9 @@ with T.Kernel(5, threads=32) as bx:
     T.atomic_add(O[0:1], s[3:4])
 """
             params = (Param("A", (length,), dtype), Param("O", (length,), dtype))
-            checks.append(Check("atomic_add", dtype, params, body, note=f"tiles, {length} elements"))
+            checks.append(
+                Check("atomic_add", dtype, params, body, note=f"tiles, {length} elements")
+            )
         for op in ("atomic_add", "atomic_max", "atomic_min"):
             body = f"""
 with T.Kernel(7, threads=32) as bx:
@@ -335,6 +382,10 @@ with T.Kernel(1, threads=32) as bx:
         old = T.{op}(O[i % 3], A[i], return_prev=True)
         P[i] = old
 """
-            params = (Param("A", (9,), dtype), Param("O", (4,), dtype), Param("P", (10,), dtype, "mark"))
+            params = (
+                Param("A", (9,), dtype),
+                Param("O", (4,), dtype),
+                Param("P", (10,), dtype, "mark"),
+            )
             checks.append(Check(op, dtype, params, body, note="previous values"))
         yield Group(f"atomic-{dtype}", "atomic", tuple(checks))
