@@ -364,7 +364,7 @@ with T.Kernel(5, threads=32) as bx:
     T.atomic_add(O[bx * 13], s)
     T.atomic_add(O[0:1], s[3:4])
 """
-            params = (Param("A", (length,), dtype), Param("O", (length,), dtype))
+            params: tuple[Param, ...] = (Param("A", (length,), dtype), Param("O", (length,), dtype))
             checks.append(
                 Check("atomic_add", dtype, params, body, note=f"tiles, {length} elements")
             )
