@@ -27,6 +27,11 @@ _REDUCTIONS = {
 }  # fmt: skip
 
 
+def _reduction(op: ir.BinOp, acc: ir.Buffer) -> str:
+    """How OpenMP combines partial results; a sum of bools is whether one is true."""
+    return "|" if acc.dtype.is_bool and op is ir.BinOp.ADD else _REDUCTIONS[op]
+
+
 def emit_device(module: ir.Module, context: BackendContext) -> DeviceProgram:
     """The device program: one C file with all kernels of a function."""
     toolchain = find_toolchain()
@@ -212,7 +217,8 @@ class KernelPrinter(CodePrinter):
         if REDUCTION in node.annotations:
             found = accumulators(node.body)
             clauses = [
-                f"reduction({_REDUCTIONS[op]}:{self.expr.names(acc)})" for acc, op in found.items()
+                f"reduction({_reduction(op, acc)}:{self.expr.names(acc)})"
+                for acc, op in found.items()
             ]
             return [" ".join(["#pragma omp simd", *clauses])]
         if node.annotations.get(SIMD):

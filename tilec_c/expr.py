@@ -20,6 +20,7 @@ from tilec_c.prelude import (
 )
 
 _FLOAT_OPS = {"fmin": "min", "fmax": "max"}
+_PREDICATES = ("isnan", "isinf", "isfinite")
 _FLOAT_DIVISIONS = ("floordiv", "floormod", "truncdiv", "truncmod")
 _ATOMIC = {"atomic_add": "add", "atomic_max": "max", "atomic_min": "min"}
 
@@ -61,6 +62,8 @@ class CExprPrinter(ExprPrinter):
             return self._use(float_call(_FLOAT_OPS.get(name, name), dtype))
         if name == "fabs":
             return "__builtin_fabs" if double else "__builtin_fabsf"
+        if name in _PREDICATES:
+            return f"__builtin_{name}"
         callee = math_call(name, dtype)
         if callee is None:
             raise CapabilityError(f"this target has no function {name} on {dtype}")

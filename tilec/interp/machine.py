@@ -303,11 +303,11 @@ class Machine:
             if isinstance(getattr(op, key), ir.BufferRegion)
         }
         op = op.replace(**placed)
-        inputs = tuple(self._read_box(r, lane) for r in op.reads())
+        inputs = tuple(self._read_box(r, lane, atomic=op.atomic) for r in op.reads())
         for region, result in zip(op.writes(), op.compute(inputs), strict=True):
             source = ir.DType.of(result.dtype)
             values = np.asarray(evaluate_cast(result, source, region.dtype))
-            self._write_box(region, values.reshape(_sizes(region)), lane)
+            self._write_box(region, values.reshape(_sizes(region)), lane, atomic=op.atomic)
 
     def _constant(self, value: ir.Expr, mask: Array, lane: int) -> Any:
         number = self._spread(self._value(value, mask))[lane].item()
@@ -334,26 +334,30 @@ class Machine:
             box.append(slice(first - start, last - start))
         return inside, tuple(box)
 
-    def _read_box(self, region: ir.BufferRegion, lane: int) -> Array:
+    def _read_box(self, region: ir.BufferRegion, lane: int, *, atomic: bool = False) -> Array:
         """The contents of a region; 0 where it lies outside its buffer."""
         cells, _shared = self._cells(region.buffer)
         result = np.zeros(_sizes(region), value_dtype(region.dtype))
         inside, box = self._clip(cells, region)
         if self._check:
             at = self._grid(cells, inside, lane)
-            self._mark_block(cells, at, region.span, write=False)
+            if not atomic:
+                self._mark_block(cells, at, region.span, write=False)
             cells.read(at, region.span)
         copy = (lane,) if cells.copies else ()
         result[box] = cells.array[(*copy, *inside)]
         return result
 
-    def _write_box(self, region: ir.BufferRegion, values: Array, lane: int) -> None:
+    def _write_box(
+        self, region: ir.BufferRegion, values: Array, lane: int, *, atomic: bool = False
+    ) -> None:
         """New contents of a region; what lies outside its buffer is dropped."""
         cells, _shared = self._cells(region.buffer)
         inside, box = self._clip(cells, region)
         if self._check:
             at = self._grid(cells, inside, lane)
-            self._mark_block(cells, at, region.span, write=True)
+            if not atomic:
+                self._mark_block(cells, at, region.span, write=True)
             cells.define(at)
         copy = (lane,) if cells.copies else ()
         cells.array[(*copy, *inside)] = values[box].astype(cells.array.dtype, copy=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tilec import ir
 
@@ -19,7 +19,12 @@ class TileOp(ir.TileOp):
     where the user wrote the call), `reads`/`writes` (effects), `compute` (what it computes, as
     NumPy) and `lower` (loops over scalars, legal on every machine). Backends add faster lowerings
     through their lowering table; passes never switch on the class.
+
+    Attributes:
+        atomic: whether what it does to an element cannot be torn apart by another block.
     """
+
+    atomic: ClassVar[bool] = False
 
     def compute(self, inputs: tuple[np.ndarray[Any, Any], ...]) -> tuple[np.ndarray[Any, Any], ...]:
         """New contents of `writes()` given the contents of `reads()` (same order)."""

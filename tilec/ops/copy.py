@@ -157,6 +157,7 @@ class AtomicAdd(TileOp):
     """
 
     script_name: ClassVar[str] = "atomic_add"
+    atomic: ClassVar[bool] = True
 
     dst: ir.BufferRegion
     src: ir.BufferRegion | ir.Expr

@@ -125,10 +125,14 @@ class Reduce(TileOp):
         return wide
 
     def compute(self, inputs: tuple[np.ndarray[Any, Any], ...]) -> tuple[np.ndarray[Any, Any], ...]:
-        """The reduction with NumPy."""
+        """The reduction with NumPy, in the accumulator's type."""
         import numpy as np
 
-        x = np.abs(inputs[0]) if self.kind.startswith("abs") else inputs[0]
+        from tilec.arith import evaluate_cast, value_dtype
+
+        acc = self.accumulator
+        x = np.asarray(evaluate_cast(inputs[0], self.src.dtype, acc))
+        x = np.abs(x) if self.kind.startswith("abs") else x
         nan = self.nan_propagate
         fns: dict[str, Any] = {
             "sum": np.add, "abssum": np.add, "bitand": np.bitwise_and, "bitor": np.bitwise_or,
@@ -136,7 +140,9 @@ class Reduce(TileOp):
             "absmax": np.maximum if nan else np.fmax, "min": np.minimum if nan else np.fmin,
         }  # fmt: skip
         fn = fns[self.kind]
-        result = fn.reduce(x, axis=self.dim).reshape([int(e) for e in self.dst.extents])
+        start = identity(self.kind, acc).value
+        result = fn.reduce(x, axis=self.dim, initial=start, dtype=value_dtype(acc))
+        result = result.reshape([int(e) for e in self.dst.extents])
         if not self.clear:
             old = np.abs(inputs[1]) if self.kind == "absmax" else inputs[1]
             result = fn(old, result)

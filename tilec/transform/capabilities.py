@@ -95,7 +95,10 @@ class Capabilities:
         matrix_atoms: matrix instructions, best first.
         barriers: kinds of barrier, such as ``block`` or ``transaction``.
         unsupported: why an operation is refused, by ``op`` or ``op:dtype``; everything else is
-            supported. The conformance kit expects exactly these refusals.
+            supported. An ``op`` is a tile operation (``gemm``, ``reduce``, ``reduce_max``), an
+            intrinsic (``erf``) or an operator of the IR (``truncdiv``); the dtype is that of what
+            is written, or of a scalar's operands. The conformance kit expects exactly these
+            refusals.
         features: open for facts that only one family of targets has.
     """
 

@@ -33,15 +33,34 @@ class CheckCapabilities(FunctionPass):
                 table.require("buffer", node.buffer.dtype, span=_known(node, func))
                 _check_scope(table, node)
             elif isinstance(node, ir.TileOp):
-                regions = node.writes() or node.reads()
-                dtype = regions[0].buffer.dtype if regions else None
-                name = node.script_name or type(node).__name__
-                table.require(name, dtype, span=_known(node, func))
+                _check_operation(table, node, _known(node, func))
             elif isinstance(node, ir.Launch):
                 _check_threads(table, node)
             elif isinstance(node, ir.Expr):
                 table.require("a value", node.dtype.scalar, span=_known(node, func))
+                if table.unsupported and isinstance(node, (ir.Call, ir.Binary)):
+                    _check_scalar(table, node, _known(node, func))
         return func
+
+
+def _check_operation(table: Capabilities, node: ir.TileOp, span: Span) -> None:
+    """An operation goes by its name in the language, and by that of its kind if it has kinds."""
+    regions = node.writes() or node.reads()
+    dtype = regions[0].buffer.dtype if regions else None
+    name = node.script_name or type(node).__name__
+    table.require(name, dtype, span=span)
+    kind = getattr(node, "kind", None)
+    if isinstance(kind, str):
+        table.require(f"{name}_{kind}", dtype, span=span)
+
+
+def _check_scalar(table: Capabilities, node: ir.Call | ir.Binary, span: Span) -> None:
+    """Intrinsics and operators go by their names in the IR, with the dtype of the operands."""
+    if isinstance(node, ir.Binary):
+        table.require(node.op.value, node.lhs.dtype.scalar, span=span)
+    else:
+        operand = node.args[0].dtype if node.args else node.dtype
+        table.require(node.name, operand.scalar, span=span)
 
 
 def _check_scope(table: Capabilities, node: ir.Alloc) -> None:

@@ -28,6 +28,10 @@ _OPERATORS: dict[BinOp, tuple[str, int]] = {
     BinOp.AND: ("&&", AND), BinOp.OR: ("||", OR),
 }  # fmt: skip
 FLOAT32 = DType("float32")
+# Sums, differences and products of 0 and 1, not being 0; compilers miss that in vector loops.
+_BOOL_ARITHMETIC = {
+    BinOp.ADD: BinOp.BITOR, BinOp.SUB: BinOp.BITXOR, BinOp.MUL: BinOp.BITAND
+}  # fmt: skip
 _DIVISIONS = frozenset({BinOp.FLOORDIV, BinOp.FLOORMOD, BinOp.TRUNCDIV, BinOp.TRUNCMOD})
 _BITS = (BIT_OR, BIT_XOR, BIT_AND)
 Text = tuple[str, int]
@@ -215,6 +219,8 @@ class ExprPrinter:
             return self._shift(node)
         if op in (BinOp.MIN, BinOp.MAX, BinOp.POW):
             return self._function(op.value, node, dtype)
+        if dtype.is_bool:
+            op = _BOOL_ARITHMETIC.get(op, op)
         symbol, level = _OPERATORS[op]
         lhs = self._operand(node.lhs, level, node.rhs)
         rhs = self._operand(node.rhs, level + 1, node.lhs)
@@ -224,8 +230,6 @@ class ExprPrinter:
                 lhs = self(node.lhs)
         text = f"{lhs} {symbol} {rhs}"
         if node.dtype.is_bool:
-            if dtype.is_bool and op not in ir.COMPARISONS and op not in ir.LOGICAL:
-                return self._bool_arithmetic(op, text, level)
             return text, level
         if is_small_float(dtype):
             return self.rounded(text, dtype)
@@ -236,12 +240,6 @@ class ExprPrinter:
         if dtype == DType("uint16") and op is BinOp.MUL:
             text = f"{lhs} * (uint32_t){self(node.rhs, UNARY)}"  # int would overflow
         return self._narrow(text, level, dtype)
-
-    def _bool_arithmetic(self, op: BinOp, text: str, level: int) -> Text:
-        """Arithmetic on bools stays bool."""
-        if op in ir.BITWISE or op is BinOp.MUL:
-            return text, level
-        return f"({text}) != 0", EQUAL
 
     def _division(self, node: ir.Binary) -> Text:
         dtype = node.lhs.dtype
@@ -363,7 +361,8 @@ class ExprPrinter:
             return ("1" if name == "isfinite" else "0"), ATOM
         if pattern and isinstance(arg, (ir.Var, ir.Const)):
             return pattern.format(self(arg, ORDER)), EQUAL
-        return f"{self.math(name, arg.dtype.bits == 64)}({self(arg)})", ATOM
+        # Such functions give any number but 0 for true; a bool is 0 or 1.
+        return f"{self.math(name, arg.dtype.bits == 64)}({self(arg)}) != 0", EQUAL
 
     def _reinterpret(self, node: ir.Call) -> Text:
         source, target = node.args[0].dtype, node.dtype

@@ -15,7 +15,7 @@ Array = np.ndarray[Any, Any]
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
-NARROW_FLOATS = tuple(n for n in ir.scalar_names() if n.startswith(("float8", "float6", "float4")))
+NARROW_FLOATS = tuple(n for n in ir.scalar_names() if n.startswith(("float8_", "float6_", "float4_")))
 RARE = ("int4", "uint4", "tfloat32", *NARROW_FLOATS)
 COMMON = ("bool", *INTEGERS, *FLOATS)
 DTYPES = (*COMMON, *RARE)
@@ -50,8 +50,8 @@ class Check(NamedTuple):
         dtype: column of the report.
         params: every one is compared afterwards, inputs too.
         body: the launch as text, not indented, with `params` and run-time sizes as names.
-        kind: ``exact`` (same bits; any NaN is as good as another), ``math`` (a few units in the
-            last place) or ``sum`` (rounding of a sum in any order).
+        kind: ``exact`` (same bits; any NaN is as good as another), ``equal`` (also -0.0 for 0.0),
+            ``math`` (a few units in the last place) or ``sum`` (rounding of a sum in any order).
         sizes: of the names in shapes and strides; one call for each entry.
         note: what is special about it, for messages.
     """

@@ -348,7 +348,7 @@ def _wrong(check: Check, want: list[Any], got: list[Any], given: Subject) -> str
 def close(want: Array, got: Array, dtype: str, kind: str, given: Subject) -> Array:
     """Elementwise: whether the target's answer is good enough; see `Check.kind`."""
     same: Array = np.asarray(got == want) | (np.asarray(got != got) & np.asarray(want != want))
-    if dtype not in _FORMATS:
+    if dtype not in _FORMATS or kind == "equal":
         return same
     if kind == "exact":
         # Zeros of different sign compare equal, but 1 / x tells them apart.
