@@ -46,10 +46,11 @@ class Report:
         return result
 
     def refusals(self) -> dict[str, list[str]]:
-        """The reasons for refusals, with the rows they concern."""
+        """The reasons for refusals of dtypes that are not refused altogether, with their rows."""
         found: dict[str, dict[str, None]] = {}
+        known = set(self._columns()[0])
         for entry in self.entries:
-            if entry.outcome.status == REFUSED:
+            if entry.outcome.status == REFUSED and entry.dtype in known:
                 found.setdefault(entry.outcome.detail, {})[entry.op] = None
         return {reason: list(ops) for reason, ops in sorted(found.items())}
 

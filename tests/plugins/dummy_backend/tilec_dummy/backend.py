@@ -21,13 +21,25 @@ from tilec_dummy.runtime import PythonKernel
 DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
           "float16", "float32", "float64")  # fmt: skip
 
+NO_ATOMICS = "blocks run one after the other on plain arrays"
+NO_NUMPY = "NumPy has no such function of one element"
+UNSUPPORTED = {
+    **dict.fromkeys(("atomic_add", "atomic_max", "atomic_min"), NO_ATOMICS),
+    **dict.fromkeys(
+        ("truncdiv", "pow", "fma", "trunc", "nearbyint", "round", "copysign", "fmod", "isfinite",
+         "exp10", "log10", "log1p", "tan", "sinh", "cosh", "asin", "acos", "atan", "erf", "sigmoid",
+         "atan2", "hypot", "reinterpret", "clamp"),
+        NO_NUMPY,
+    ),
+}  # fmt: skip
+
 
 def capabilities(target: Target) -> Capabilities:
     """One lane, NumPy's own dtypes, no atomics."""
     return Capabilities(
         max_threads=int(target.get("max_threads", 1024)),
         dtypes=frozenset(DTYPES),
-        unsupported={"atomic_add": "blocks run one after the other on plain arrays"},
+        unsupported=UNSUPPORTED,
     )
 
 

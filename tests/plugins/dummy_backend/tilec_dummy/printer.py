@@ -24,13 +24,32 @@ def _store(array, index, value):
     """Set an element; nothing outside."""
     if all(0 <= i < n for i, n in zip(index, array.shape)):
         array[index] = value
+
+
+def _cast(value, dtype):
+    """A number in another dtype; what uint64 has no room for is 2**63."""
+    if dtype is np.uint64 and isinstance(value, np.floating):
+        if not -(2.0**63) <= value < 2.0**64:
+            return np.uint64(2**63)
+        value = int(value) % 2**64
+    return np.asarray(value).astype(dtype)[()]
+
+
+def _larger(a, b):
+    """The maximum; NaN is ignored, and of two equal ones the second counts."""
+    return a if a > b or b != b else b
+
+
+def _smaller(a, b):
+    """The minimum; NaN is ignored, and of two equal ones the second counts."""
+    return a if a < b or b != b else b
 '''
 OPERATORS = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "floormod": "%", "pow": "**",
     "shl": "<<", "shr": ">>", "bitand": "&", "bitor": "|", "bitxor": "^", "eq": "==", "ne": "!=",
     "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "and": "and", "or": "or",
 }  # fmt: skip
-FUNCTIONS = {"min": "np.minimum", "max": "np.maximum", "truncmod": "np.fmod"}
+FUNCTIONS = {"min": "_smaller", "max": "_larger", "truncmod": "np.fmod"}
 CALLS = {
     "exp": "np.exp", "exp2": "np.exp2", "log": "np.log", "log2": "np.log2", "sqrt": "np.sqrt",
     "sin": "np.sin", "cos": "np.cos", "tanh": "np.tanh", "floor": "np.floor", "ceil": "np.ceil",
@@ -54,7 +73,7 @@ class FunctionPrinter:
         self.lines: list[str] = []
         self.depth = 1
         self.names: dict[Any, str] = {}
-        self.taken = {"np", "_load", "_store"}
+        self.taken = {"np", "_load", "_store", "_cast", "_larger", "_smaller"}
 
     def text(self) -> str:
         """The function, and the one that gives its grid."""
@@ -173,7 +192,7 @@ class FunctionPrinter:
                 other = self.expr(node.other)
                 return f"({self.expr(node.then)} if {self.expr(node.cond)} else {other})"
             case ir.Cast():
-                return f"np.{self.dtype(node.dtype)}({self.expr(node.value)})"
+                return f"_cast({self.expr(node.value)}, np.{self.dtype(node.dtype)})"
             case ir.Load():
                 return f"_load({self.name(node.buffer)}, {self.index(node.indices)})"
             case ir.Call() if node.name in CALLS:
