@@ -15,7 +15,10 @@ Array = np.ndarray[Any, Any]
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
-NARROW_FLOATS = tuple(n for n in ir.scalar_names() if n.startswith(("float8_", "float6_", "float4_")))
+_NARROW = ("float8_", "float6_", "float4_")
+NARROW_FLOATS = tuple(
+    n for n in ir.scalar_names() if n.startswith(("float8_", "float6_", "float4_"))
+)
 RARE = ("int4", "uint4", "tfloat32", *NARROW_FLOATS)
 COMMON = ("bool", *INTEGERS, *FLOATS)
 DTYPES = (*COMMON, *RARE)

@@ -124,15 +124,20 @@ class Report:
             command,
             "```",
             "",
-            f"tilec {tilec.__version__}, execution backend {given.context.execution_backend.name}, "
-            f"{_machine()}: **{totals[PASS]} passed, {totals[REFUSED]} refused, "
-            f"{totals[FAIL]} failed**, nothing skipped.",
+            (
+                f"tilec {tilec.__version__}, execution backend "
+                f"{given.context.execution_backend.name}, {_machine()}: "
+                f"**{totals[PASS]} passed, {totals[REFUSED]} refused, {totals[FAIL]} failed**, "
+                "nothing skipped."
+            ),
             "",
-            "Rows are operations, columns the dtype they are applied to. A number counts checks that "
-            "gave what the reference interpreter gives: each is a kernel of its own shape, scopes or "
-            "flags. `r` was refused with a located `CapabilityError`, as the target's capability "
-            "table says; `F` failed. Empty cells are combinations that the language does not have, "
-            "or that no check is made of.",
+            (
+                "Rows are operations, columns the dtype they are applied to. A number counts checks "
+                "that gave what the reference interpreter gives: each is a kernel of its own "
+                "shape, scopes or flags. `r` was refused with a located `CapabilityError`, as the "
+                "target's capability table says; `F` failed. Empty cells are combinations that the language "
+                "does not have, or that no check is made of."
+            ),
             "",
             "| " + " | ".join(head) + " |",
             "|" + " --- |" + " ---: |" * (len(head) - 1),
