@@ -132,11 +132,12 @@ class Report:
             ),
             "",
             (
-                "Rows are operations, columns the dtype they are applied to. A number counts checks "
-                "that gave what the reference interpreter gives: each is a kernel of its own "
-                "shape, scopes or flags. `r` was refused with a located `CapabilityError`, as the "
-                "target's capability table says; `F` failed. Empty cells are combinations that the language "
-                "does not have, or that no check is made of."
+                "Rows are operations, columns the dtype they are applied to. A number counts "
+                "checks that gave what the reference interpreter gives: each is a kernel of "
+                "its own shape, scopes or flags. `r` was refused with a located "
+                "`CapabilityError`, as the target's capability table says; `F` failed. Empty "
+                "cells are combinations that the language does not have, or that no check is "
+                "made of."
             ),
             "",
             "| " + " | ".join(head) + " |",
