@@ -21,6 +21,7 @@ from tilec_c.toolchain import Toolchain, find_toolchain
 STACK_LIMIT = 256 * 1024
 """On-chip buffers of one block live on the stack up to this many bytes, else in an arena."""
 _ALIGN = 64
+_EXTERNAL = ("omp_get_max_threads", "aligned_alloc", "free")
 _REDUCTIONS = {
     ir.BinOp.ADD: "+", ir.BinOp.MAX: "max", ir.BinOp.MIN: "min", ir.BinOp.BITAND: "&",
     ir.BinOp.BITOR: "|", ir.BinOp.BITXOR: "^",
@@ -38,7 +39,7 @@ def emit_device(module: ir.Module, context: BackendContext) -> DeviceProgram:
     directives = bool(context.pass_context().flag(PassConfigKey.TL_EMIT_LINE_DIRECTIVES))
     printers = []
     expr = CExprPrinter()
-    for name in module.functions:
+    for name in (*_EXTERNAL, *module.functions):
         expr.names.reserve(name)
     for func in module.functions.values():
         printer = KernelPrinter(expr, toolchain, line_directives=directives)

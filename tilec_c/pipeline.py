@@ -9,6 +9,7 @@ from tilec.transform.fuse import FuseLoops
 from tilec.transform.guard import GuardAccesses
 from tilec.transform.lanes import SerializeLanes
 from tilec.transform.negative_index import LegalizeNegativeIndex
+from tilec.transform.operands import SeparateOperands
 from tilec.transform.parallel import LowerParallel
 from tilec.transform.pipelined import LowerPipelined
 from tilec.transform.semantic_check import SemanticCheck
@@ -24,7 +25,7 @@ PIPELINE = PassPipeline(
     "c",
     (
         Stage("check", (CheckCapabilities(), SemanticCheck())),
-        Stage("canonicalize", (LegalizeNegativeIndex(), Simplify())),
+        Stage("canonicalize", (LegalizeNegativeIndex(), Simplify(), SeparateOperands())),
         # One lane, no asynchronous copies: loops and lanes run one after the other.
         Stage("schedule", (LowerPipelined(), SerializeLanes())),
         Stage("lower_tiles", (LowerTiles(),)),

@@ -19,6 +19,7 @@ from tilec.diagnostics import InternalError
 from tilec.host import abi
 from tilec.host.binding import BindingPlan, plan_bindings, plan_outputs
 from tilec.host.checks import TensorChecks
+from tilec.host.overlap import SOURCE as overlap_source, print_separation
 from tilec.host.printer import HostExprPrinter, HostPrinter
 from tilec.host.support import CALLER, c_string, int64_text, support_source
 from tilec.ir import Buffer, DType, PrimFunc, Var
@@ -51,7 +52,14 @@ def generate_host_source(
     for stub in stubs:
         helpers.update(stub.expr.helpers)
         kernels.update(stub.kernels)
-    parts = [support_source(), "".join(helpers.values()), "".join(kernels.values()), *bodies]
+    overlap = overlap_source if any(stub.shared for stub in stubs) else ""
+    parts = [
+        support_source(),
+        overlap,
+        "".join(helpers.values()),
+        "".join(kernels.values()),
+        *bodies,
+    ]
     return "\n".join(part for part in parts if part)
 
 
@@ -114,6 +122,7 @@ class _Stub:
         self.checks = TensorChecks(func, self.plan, self.device_type, self.out)
         self.fail, self.at = self.checks.fail, self.checks.at
         self.data: dict[Buffer, str] = {}
+        self.shared: dict[str, tuple[str, str]] = {}
 
     def function(self) -> str:
         """The whole function."""
@@ -159,6 +168,9 @@ class _Stub:
             self._guarded(step.param, lambda _, step=step: self.checks.step(step))  # type: ignore[misc]
         for position in self.plan.order:
             self._pointer(position)
+        if self.shared:
+            written = self.func.attrs.get("written", ())
+            print_separation(out, self.names, self.shared, written, self.fail)
         out.stmt(self.func.body)
         out.line("return 0;")
 
@@ -237,12 +249,23 @@ class _Stub:
         name = self.names(buffer)
         if not any(arg is buffer for call in self.launches for arg in call.args):
             return
-        kind = element_type(buffer.dtype)
-        data = self.data[buffer] = self.names.fresh(f"{name}_data")
-        value = f"({kind}*)((char*){name}->data + {name}->byte_offset)"
+        data = self.names.fresh(f"{name}_data")
+        self.data[buffer] = f"({element_type(buffer.dtype)}*){data}"
+        value = f"(char*){name}->data + {name}->byte_offset"
         if position not in self.plan.required:
             value = f"{name} == NULL ? NULL : {value}"
-        self.out.line(f"{kind}* const {data} = {value};")
+        elif self._may_share(buffer):
+            self.shared[buffer.name] = (name, data)
+        const = "" if buffer.name in self.shared else " const"
+        self.out.line(f"char*{const} {data} = {value};")
+
+    def _may_share(self, buffer: Buffer) -> bool:
+        """Whether memory that `buffer` shares with another argument makes a difference."""
+        written = self.func.attrs.get("written", ())
+        others = [n for n in self.func.attrs.get("used", ()) if n != buffer.name]
+        if self.device_type != abi.CPU:
+            return False
+        return bool(others) if buffer.name in written else any(n in written for n in others)
 
     def _launch(self, out: HostPrinter, call: ir.Call) -> None:
         kernel = str(call.args[0])

@@ -78,9 +78,14 @@ class _Splitter:
                 span=node.span,
                 hint="move it into `with T.Kernel(...)`",
             )
+        for child in node.children:
+            if not isinstance(child, ir.Stmt):
+                _refuse_loads(child, node)
         return ir.map_children(node, lambda c: self._host(c) if isinstance(c, ir.Stmt) else c)
 
     def _launch(self, node: ir.Launch) -> ir.Stmt:
+        for extent in node.grid:
+            _refuse_loads(extent, node)
         index = len(self._kernels)
         name = f"{self._func.name}_kernel" + (f"_{index}" if index else "")
         kernel = ir.PrimFunc(name, (), node.body, {}, span=node.span)
@@ -108,6 +113,16 @@ class _Splitter:
         self._kernels.append(kernel.replace(params=params, attrs=attrs))
         call = ir.Call("call_device", (name, *params), _INT32, span=node.span)
         return ir.Evaluate(call, span=node.span)
+
+
+def _refuse_loads(value: ir.Node, stmt: ir.Stmt) -> None:
+    for item in ir.walk(value):
+        if isinstance(item, ir.Load):
+            raise NestingError(
+                f"{item.buffer.describe()} is read outside T.Kernel",
+                span=item.span if item.span.line else stmt.span,
+                hint="read it inside `with T.Kernel(...)`",
+            )
 
 
 def accesses(func: ir.PrimFunc) -> tuple[set[ir.Buffer], set[ir.Buffer]]:
