@@ -72,6 +72,15 @@ def _is_wide(bound: Any) -> bool:
 def _bounds(what: str, start: Any, stop: Any, step: Any) -> tuple[Any, ...]:
     if stop is None:
         start, stop = 0, start
+    return _checked(what, start, stop, step)
+
+
+def _extent(what: str, extent: Any) -> Any:
+    """One extent of a nest, which has no default."""
+    return _checked(what, 0, extent, 1)[1]
+
+
+def _checked(what: str, start: Any, stop: Any, step: Any) -> tuple[Any, ...]:
     result = []
     for label, value in (("start", start), ("stop", stop), ("step", step)):
         value = ir.fold_int(value)
@@ -177,7 +186,7 @@ def Parallel(  # noqa: N802
     """
     if not extents:
         raise OperandError("T.Parallel needs at least one extent", span=ir.caller_span())
-    bounds = tuple(_bounds("T.Parallel", 0, e, 1)[1] for e in extents)
+    bounds = tuple(_extent("T.Parallel", e) for e in extents)
     notes = dict(annotations or {})
     for key, value in (
         ("coalesced_width", coalesced_width),
@@ -191,5 +200,5 @@ def Parallel(  # noqa: N802
 
 def grid(*extents: Any) -> Any:
     """``for i, j in T.grid(M, N)``: nested serial loops."""
-    bounds = tuple(_bounds("T.grid", 0, e, 1)[1] for e in extents)
+    bounds = tuple(_extent("T.grid", e) for e in extents)
     return LoopSpec("grid", bounds, {})

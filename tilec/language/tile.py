@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilec import ir, ops
-from tilec.diagnostics import NestingError, OperandError
+from tilec.diagnostics import DTypeError, NestingError, OperandError
 from tilec.language.builder import builder, is_mutable_var
 from tilec.language.launch import _launch
 from tilec.ops import GemmWarpPolicy
@@ -317,12 +317,7 @@ def atomic_add(
     Raises:
         OperandError: an unknown memory order, or `return_prev` on a tile.
     """
-    if memory_order not in _MEMORY_ORDERS:
-        raise OperandError(
-            f"T.atomic_add: memory_order {memory_order!r}",
-            span=ir.caller_span(),
-            hint=f"one of {', '.join(o for o in _MEMORY_ORDERS if o)}",
-        )
+    _check_order("atomic_add", memory_order)
     tile = isinstance(dst, (ir.Buffer, ir.BufferRegion)) or isinstance(
         value, (ir.Buffer, ir.BufferRegion)
     )
@@ -344,11 +339,21 @@ def atomic_add(
     return None
 
 
+def _check_order(name: str, memory_order: Any) -> None:
+    if memory_order not in _MEMORY_ORDERS:
+        raise OperandError(
+            f"T.{name}: memory_order {memory_order!r}",
+            span=ir.caller_span(),
+            hint=f"one of {', '.join(o for o in _MEMORY_ORDERS if o)}",
+        )
+
+
 def _atomic_element(
     name: str, dst: Any, value: Any, memory_order: str | None, return_prev: bool
 ) -> Any:
     active = builder(f"T.{name}")
     _launch(f"T.{name}")
+    _check_order(name, memory_order)
     if not isinstance(dst, ir.Load):
         raise OperandError(
             f"T.{name}: the destination is {ir.describe(dst)}, not an element",
@@ -356,7 +361,7 @@ def _atomic_element(
             hint="pass an element such as C[i, j]",
         )
     if dst.dtype.is_bool:
-        raise OperandError(f"T.{name} on a bool buffer", span=ir.caller_span())
+        raise DTypeError(f"T.{name} on a bool buffer", span=ir.caller_span())
     call = ir.Call(
         name,
         (dst, ir.cast(value, dst.dtype)),

@@ -22,8 +22,8 @@ from tilec.ops.base import (
 if TYPE_CHECKING:
     import numpy as np
 
-_INSTRUCTIONS = (None, "sync", "cp_async", "tma")
-_EVICTION = (None, "evict_normal", "evict_first", "evict_last")
+INSTRUCTIONS = (None, "sync", "cp_async", "tma")
+EVICTION = (None, "evict_normal", "evict_first", "evict_last")
 
 
 def match_extents(op: str, src: ir.BufferRegion, dst: ir.BufferRegion) -> tuple[Any, ...]:
@@ -71,13 +71,13 @@ class Copy(TileOp):
         """Shapes match and hints have legal values."""
         match_extents("copy", self.src, self.dst)
         span = ir.caller_span()
-        if self.prefer_instruction not in _INSTRUCTIONS:
+        if self.prefer_instruction not in INSTRUCTIONS:
             raise OperandError(
                 f"T.copy: prefer_instruction={self.prefer_instruction!r}",
                 span=span,
                 hint="one of 'sync', 'cp_async', 'tma'",
             )
-        if self.eviction_policy not in _EVICTION:
+        if self.eviction_policy not in EVICTION:
             raise OperandError(
                 f"T.copy: eviction_policy={self.eviction_policy!r}",
                 span=span,

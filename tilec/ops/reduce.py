@@ -89,9 +89,9 @@ class Reduce(TileOp):
                 span=span,
                 hint=f"expected {ir.shape_text(legal[1])} or {ir.shape_text(legal[0])}",
             )
-        dtype = self.src.dtype
-        if self.kind.startswith("bit") and dtype.is_float:
-            raise DTypeError(f"T.reduce_{self.kind} needs integers, got {dtype!s}", span=span)
+        for dtype in (self.src.dtype, self.dst.dtype):
+            if self.kind.startswith("bit") and dtype.is_float:
+                raise DTypeError(f"T.reduce_{self.kind} needs integers, got {dtype!s}", span=span)
 
     def reads(self) -> tuple[ir.BufferRegion, ...]:
         """The source, and the destination unless it is cleared."""
