@@ -321,6 +321,12 @@ class RaceError(TilecError, RuntimeError):
     code = "TC0802"
 
 
+class OutOfBoundsAccessError(TilecError, IndexError):
+    """An access outside of its buffer, found while the program ran."""
+
+    code = "TC0803"
+
+
 # --- TC09xx: our own mistakes --------------------------------------------------------------------
 
 

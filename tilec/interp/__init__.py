@@ -1,77 +1,85 @@
 """The reference interpreter: what a program in tile form means, computed with NumPy.
 
 `run` executes a traced function on any machine, without a compiler. With ``check=True`` it also
-finds what compiled code would not tell: undefined values, conflicting iterations, races between
-blocks.
+finds what compiled code would not tell: undefined values, accesses outside of on-chip buffers,
+iterations and blocks that disagree about an element.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
+from typing import Any, Literal
 
 from tilec import ir
-from tilec.arith import storage_dtype
-from tilec.diagnostics import ArgumentCountError, ArgumentTypeError, ArgumentValueError
+from tilec.diagnostics import ArgumentCountError
+from tilec.interp.arguments import Binder
+from tilec.interp.checks import Checker
 from tilec.interp.machine import Machine
+from tilec.interp.memory import Cells
 from tilec.transform.base import PassContext
 from tilec.transform.negative_index import LegalizeNegativeIndex
 
-__all__ = ["run"]
+__all__ = ["Check", "Program", "run"]
+
+Check = bool | Literal["strict"]
 
 
-def run(func: ir.PrimFunc, *args: Any, check: bool = False) -> Any:
+class Program:
+    """A function made ready to be interpreted; call it with its inputs."""
+
+    def __init__(self, func: ir.PrimFunc) -> None:
+        # What a negative index means is a rule of the language, which this pass spells out.
+        self._func = LegalizeNegativeIndex().run_function(func, PassContext())
+        outputs = sorted(func.attrs.get("out_idx", ()))
+        self._outputs: list[ir.Buffer] = [
+            p for n, p in enumerate(func.params) if n in outputs and isinstance(p, ir.Buffer)
+        ]
+        self._inputs = [p for n, p in enumerate(func.params) if n not in outputs]
+
+    def __call__(self, *args: Any, check: Check = False) -> Any:
+        """Execute it; see `run`."""
+        func = self._func
+        if len(args) != len(self._inputs):
+            raise ArgumentCountError(
+                f"Kernel expected {len(self._inputs)} inputs, but {len(args)} are provided",
+                notes=(f"{func.name}({', '.join(p.name for p in self._inputs)})",),
+            )
+        binder = Binder(func)
+        binder.bind(self._inputs, args)
+        results = [binder.output(buffer) for buffer in self._outputs]
+        checker = Checker(func.name, strict=check == "strict") if check else None
+        machine = Machine(func, checker)
+        machine.values.group.values.update(binder.scalars)
+        for buffer, array in binder.arrays.items():
+            track = checker is not None and buffer in self._outputs
+            machine.values.cells[buffer] = Cells(buffer, array, track=track)
+        machine.execute()
+        if checker is not None:
+            for buffer in self._outputs:
+                checker.output(machine.values.cells[buffer], buffer.span)
+        given = [binder.result(array) for array in results]
+        if not given:
+            return None
+        return given[0] if len(given) == 1 else given
+
+
+def run(func: ir.PrimFunc, *args: Any, check: Check = False) -> Any:
     """Execute a function in tile form.
 
     Args:
         func: what to execute.
-        args: NumPy arrays for tensors and numbers for scalars, in the order of the parameters;
-            outputs (``out_idx``) are left out. Written arrays are changed in place.
-        check: also report undefined values, conflicting iterations and races between blocks.
+        args: tensors (NumPy arrays, or anything on the CPU with ``__dlpack__``) and numbers in
+            the order of the parameters; outputs (``out_idx``) are left out. Written tensors are
+            changed in place.
+        check: also report undefined values, accesses outside of on-chip buffers, conflicting
+            iterations and races between blocks; ``"strict"`` reports accesses outside of global
+            tensors as well, though these have a meaning (reads give 0, writes are dropped).
 
     Returns:
-        The outputs: None without any, an array if there is one, else a list.
+        The outputs: None without any, a tensor if there is one, else a list.
 
     Raises:
         ArgumentCountError, ArgumentTypeError, ArgumentValueError: arguments that do not fit.
         KernelRuntimeError: a failed assertion of the program.
-        UndefinedValueError, RaceError: found with `check`.
+        UndefinedValueError, RaceError, OutOfBoundsAccessError: found with `check`.
     """
-    # What a negative index means is a rule of the language, which this pass spells out.
-    func = LegalizeNegativeIndex().run_function(func, PassContext())
-    outputs = sorted(func.attrs.get("out_idx", ()))
-    inputs = [p for n, p in enumerate(func.params) if n not in outputs]
-    if len(args) != len(inputs):
-        raise ArgumentCountError(
-            f"{func.name} expects {len(inputs)} argument(s), got {len(args)}", span=func.span
-        )
-    machine = Machine(func, check=check)
-    for param, value in zip(inputs, args, strict=True):
-        if isinstance(param, ir.Var):
-            machine.bind_scalar(param, value)
-        else:
-            machine.bind_tensor(param, _array(func, param, value))
-    results = []
-    for index in outputs:
-        buffer = func.params[index]
-        assert isinstance(buffer, ir.Buffer)
-        shape = tuple(machine.extent(e) for e in buffer.shape)
-        array = np.zeros(shape, storage_dtype(buffer.dtype))
-        machine.bind_tensor(buffer, array)
-        results.append(array)
-    machine.execute()
-    if not results:
-        return None
-    return results[0] if len(results) == 1 else results
-
-
-def _array(func: ir.PrimFunc, buffer: ir.Buffer, value: Any) -> np.ndarray[Any, Any]:
-    where = f"{func.name}: argument {buffer.name}"
-    if not isinstance(value, np.ndarray):
-        raise ArgumentTypeError(f"{where} is {ir.describe(value)}, expected a NumPy array")
-    if value.dtype != storage_dtype(buffer.dtype):
-        raise ArgumentTypeError(f"{where}: dtype expected {buffer.dtype!s}, got {value.dtype}")
-    if value.ndim != len(buffer.shape):
-        raise ArgumentValueError(f"{where}: ndim expected {len(buffer.shape)}, got {value.ndim}")
-    return value
+    return Program(func)(*args, check=check)

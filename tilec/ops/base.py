@@ -22,9 +22,12 @@ class TileOp(ir.TileOp):
 
     Attributes:
         atomic: whether what it does to an element cannot be torn apart by another block.
+        elementwise: whether an element of the (last) source matters for one element of the
+            destination only, the one at its place.
     """
 
     atomic: ClassVar[bool] = False
+    elementwise: ClassVar[bool] = False
 
     def compute(self, inputs: tuple[np.ndarray[Any, Any], ...]) -> tuple[np.ndarray[Any, Any], ...]:
         """New contents of `writes()` given the contents of `reads()` (same order)."""

@@ -57,6 +57,7 @@ class Copy(TileOp):
     """
 
     script_name: ClassVar[str] = "copy"
+    elementwise: ClassVar[bool] = True
 
     src: ir.BufferRegion
     dst: ir.BufferRegion
@@ -158,6 +159,7 @@ class AtomicAdd(TileOp):
 
     script_name: ClassVar[str] = "atomic_add"
     atomic: ClassVar[bool] = True
+    elementwise: ClassVar[bool] = True
 
     dst: ir.BufferRegion
     src: ir.BufferRegion | ir.Expr
