@@ -1,5 +1,56 @@
-"""Every compilation in the tests is verified after each pass."""
+"""Every compilation in the tests is verified after each pass.
+
+Recipes and examples run by the C backend and by the reference interpreter, which also looks for
+undefined values, accesses outside of buffers and races.
+"""
 
 import os
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
 
 os.environ.setdefault("TILEC_VERIFY", "1")
+
+TWICE = ("recipes", "examples")
+TARGETS = [
+    pytest.param("c", id="c"),
+    pytest.param({"kind": "interpret", "check": True}, id="interpret"),
+]
+
+
+@pytest.fixture(autouse=True)
+def default_target(request: pytest.FixtureRequest) -> Iterator[object]:
+    """What kernels are compiled for where nothing else is said."""
+    target = getattr(request, "param", None)
+    if target is None:
+        yield None
+        return
+    from tilec.options import options
+
+    with options(target=target):
+        yield target
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Twice what runs kernels on the default target."""
+    if metafunc.definition.path.parent.name in TWICE and _runs_kernels(metafunc.function, set()):
+        metafunc.parametrize("default_target", TARGETS, indirect=True)
+
+
+def _runs_kernels(function: Callable[..., Any], seen: set[str]) -> bool:
+    """Whether a test calls its module's `run` or `example`, itself or through a helper."""
+    for name in _names(function.__code__) - seen:
+        seen.add(name)
+        helper = function.__globals__.get(name)
+        if isinstance(helper, types.FunctionType) and (
+            name in ("run", "example") or _runs_kernels(helper, seen)
+        ):
+            return True
+    return False
+
+
+def _names(code: types.CodeType) -> set[str]:
+    inner = (c for c in code.co_consts if isinstance(c, types.CodeType))
+    return set(code.co_names).union(*map(_names, inner))

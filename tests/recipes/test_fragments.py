@@ -11,7 +11,7 @@ from tilec.diagnostics import NestingError
 
 
 def run(func, *arrays, **options):
-    return tilec.compile(func, target="c", **options)(*arrays)
+    return tilec.compile(func, **options)(*arrays)
 
 
 def ints(*shape, low=-50, high=50, dtype="int32", seed=0):

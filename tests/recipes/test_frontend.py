@@ -18,7 +18,7 @@ from tilec.language import Parallel as parallel_loop
 
 
 def run(func, *arrays, **options):
-    return tilec.compile(func, target="c", **options)(*arrays)
+    return tilec.compile(func, **options)(*arrays)
 
 
 def one(func, dtype="int32", *inputs):

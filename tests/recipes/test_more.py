@@ -16,7 +16,7 @@ from tilec.diagnostics import OperandError
 
 
 def run(func, *arrays, **options):
-    return tilec.compile(func, target="c", **options)(*arrays)
+    return tilec.compile(func, **options)(*arrays)
 
 
 def test_b015_broad_guarded_loop_over_a_strided_tensor():

@@ -15,7 +15,7 @@ VALUES = (-128, -7, -3, -1, 0, 1, 3, 7, 127)
 
 
 def run(func, *arrays, **options):
-    return tilec.compile(func, target="c", **options)(*arrays)
+    return tilec.compile(func, **options)(*arrays)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from tilec.backend import (
     DeviceCodegen,
     DeviceProgram,
     ExecutionBackendSpec,
+    Memory,
     PassPipeline,
     Stage,
     Target,
@@ -31,6 +32,7 @@ from tilec.transform.check import CheckCapabilities
 from tilec.transform.semantic_check import SemanticCheck
 
 _NAME = "interpret"
+_SCOPES = (ir.GLOBAL, ir.SHARED, ir.SHARED_DYN, ir.FRAGMENT, ir.LOCAL, ir.LOCAL_VAR)
 
 
 class KeepTileForm(FunctionPass):
@@ -74,7 +76,7 @@ def _emit(module: ir.Module, context: BackendContext) -> DeviceProgram:
 
 def _capabilities(target: Target) -> Capabilities:
     del target
-    return Capabilities()
+    return Capabilities(memories={scope: Memory(scope) for scope in _SCOPES})
 
 
 BACKEND = BackendModule(

@@ -142,6 +142,12 @@ class Values:
         if node.name in ATOMICS:
             return self._atomic(node, mask)
         if node.name == "sync":
+            if mask is not True:
+                raise NestingError(
+                    "T.sync_threads is done by all lanes together, but only some lanes get here",
+                    span=node.span,
+                    hint="move it out of control flow that depends on the lane index",
+                )
             return 0
         args = [self.value(a, mask) for a in node.args]
         return evaluate_call(node.name, args, node.dtype, node.args[0].dtype)
