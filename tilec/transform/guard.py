@@ -18,6 +18,12 @@ After (100 elements)::
         for i in T.Parallel(64):
             if bx * 64 + i < 100:
                 B[bx * 64 + i] = T.if_then_else(bx * 64 + i < 100, A[bx * 64 + i], 0)
+
+An index that comes from memory is read once, so that what is tested is what is used::
+
+    index = I[i]
+    if index >= 0 and index < 100:
+        B[index] = 1
 """
 
 from __future__ import annotations
@@ -54,8 +60,30 @@ class _Guard(ScopedRewriter):
     def __init__(self) -> None:
         super().__init__()
         self._needed: list[ir.Expr] | None = None
+        self._lets: list[ir.Stmt] | None = None  # where lets go; None: nowhere
+        self._made: set[ir.Var] = set()
+        self._joined: dict[int, ir.Seq] = {}  # a statement behind its lets, by id
+        self._path: list[ir.Expr] = []  # what lets the expression at hand be evaluated
 
     # statements
+
+    def stmt(self, node: Any) -> Any:
+        """A statement, behind lets of the indices that its guards test."""
+        outer, self._lets = self._lets, None if isinstance(node, ir.While) else []
+        new = super().stmt(node)
+        lets, self._lets = self._lets, outer
+        if not lets:
+            return new
+        joined = ir.Seq((*lets, new), span=node.span)
+        return self._joined.setdefault(id(joined), joined)
+
+    def seq(self, node: ir.Seq) -> ir.Stmt:
+        """Statements in order, with the lets that they need."""
+        new = super().seq(node)
+        if not isinstance(new, ir.Seq) or not any(id(s) in self._joined for s in new.stmts):
+            return new
+        parts = (self._joined[id(s)].stmts if id(s) in self._joined else (s,) for s in new.stmts)
+        return new.replace(stmts=tuple(s for part in parts for s in part))
 
     def parallel(self, node: ir.Parallel) -> ir.Stmt:
         """A nest with guards in it is doubled: one copy for blocks that lie inside altogether."""
@@ -83,7 +111,7 @@ class _Guard(ScopedRewriter):
         conds: dict[Any, ir.Expr] = {}
         for cond in needed:
             new = _for_all(cond, ranges)
-            if new is None or any(v in local for v in ir.free_vars(new)):
+            if new is None or any(v in local or v in self._made for v in ir.free_vars(new)):
                 return None
             if any(isinstance(n, ir.Load) for n in ir.walk(new)):
                 return None  # memory may change while the nest runs
@@ -101,15 +129,14 @@ class _Guard(ScopedRewriter):
         """A store or an effect on an element happens only where the element exists."""
         new = super().leaf(node)
         if isinstance(new, ir.Store):
-            return self._guarded(new, new.buffer, new.indices)
+            cond, indices = self._condition(new.buffer, new.indices)
+            if indices is not new.indices:
+                new = new.replace(indices=indices)
+            return new if cond is None else ir.If(cond, new, span=new.span)
         if isinstance(new, ir.Evaluate) and isinstance(new.value, ir.Select):
             # An effect whose result nobody wants: a plain branch.
             return ir.If(new.value.cond, new.replace(value=new.value.then), span=new.span)
         return new
-
-    def _guarded(self, node: Any, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]) -> ir.Stmt:
-        cond = self._condition(buffer, indices)
-        return node if cond is None else ir.If(cond, node, span=node.span)
 
     # expressions
 
@@ -117,23 +144,27 @@ class _Guard(ScopedRewriter):
         """An expression whose loads give 0 outside."""
         if isinstance(node, ir.Load):
             new = ir.map_children(node, self.operand)
-            return self._selected(new, new.buffer, new.indices)
+            return self._selected(new, new)
         if isinstance(node, ir.Select):
             cond = self.expr(node.cond)
-            with self.facts.assume(cond):
-                then = self.expr(node.then)
-            with self.facts.scope():
-                self.facts.add_condition(cond, truth=False)
-                other = self.expr(node.other)
-            return node.replace(cond=cond, then=then, other=other)
+            then = self._under(cond, True, node.then)
+            return node.replace(cond=cond, then=then, other=self._under(cond, False, node.other))
         if isinstance(node, ir.Binary) and node.op in ir.LOGICAL:
             lhs = self.expr(node.lhs)
-            with self.facts.scope():  # the right side is only evaluated if the left allows it
-                self.facts.add_condition(lhs, truth=node.op is BinOp.AND)
-                return node.replace(lhs=lhs, rhs=self.expr(node.rhs))
+            # The right side is only evaluated if the left allows it.
+            return node.replace(lhs=lhs, rhs=self._under(lhs, node.op is BinOp.AND, node.rhs))
         if isinstance(node, ir.Call) and not ir.is_pure(node.name):
             return self._effect(node)
         return ir.map_children(node, self.operand)
+
+    def _under(self, cond: ir.Expr, truth: bool, node: ir.Expr) -> ir.Expr:
+        """`node`, which is only evaluated where `cond` is true (or false)."""
+        self._path.append(cond if truth else ir.Unary(ir.UnOp.NOT, cond, _BOOL, span=cond.span))
+        with self.facts.scope():
+            self.facts.add_condition(cond, truth=truth)
+            new: ir.Expr = self.expr(node)
+        self._path.pop()
+        return new
 
     def _effect(self, node: ir.Call) -> ir.Expr:
         """A call with an effect on an element, its first argument (an atomic update)."""
@@ -143,34 +174,67 @@ class _Guard(ScopedRewriter):
         target = ir.map_children(target, self.operand)
         rest = tuple(self.operand(a) if isinstance(a, ir.Node) else a for a in node.args[1:])
         new = node.replace(args=(target, *rest))
-        return self._selected(new, target.buffer, target.indices)
+        return self._selected(new, target)
 
-    def _selected(
-        self, node: ir.Load | ir.Call, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]
-    ) -> ir.Expr:
-        cond = self._condition(buffer, indices)
+    def _selected(self, node: Any, element: ir.Load) -> ir.Expr:
+        """`node`, a use of `element`, or 0 where there is no such element."""
+        cond, indices = self._condition(element.buffer, element.indices)
+        if indices is not element.indices:
+            found = element.replace(indices=indices)
+            node = found if node is element else node.replace(args=(found, *node.args[1:]))
         if cond is None:
-            return node
+            return node  # type: ignore[no-any-return]
         zero: Any = False if node.dtype.is_bool else 0.0 if node.dtype.is_float else 0
         return ir.Select(cond, node, ir.Const(zero, node.dtype), node.dtype, span=node.span)
 
-    def _condition(self, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]) -> ir.Expr | None:
-        """What has to hold for an access to be inside; None where that is proved."""
+    def _condition(
+        self, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]
+    ) -> tuple[ir.Expr | None, tuple[ir.Expr, ...]]:
+        """What has to hold for an access to be inside, None where that is proved; its place."""
         if buffer.scope() == ir.LOCAL_VAR:
-            return None
+            return None, indices
         result: ir.Expr | None = None
-        for index, extent in zip(indices, buffer.shape, strict=True):
-            zero = ir.Const(0, index.dtype)
-            for cond in (
-                ir.Binary(BinOp.GE, index, zero, _BOOL),
-                ir.binary(BinOp.LT, index, extent),
-            ):
-                if self.facts.prove(cond):
-                    continue
+        place = list(indices)
+        for axis, extent in enumerate(buffer.shape):
+            open_ends = [c for c in _inside_of(place[axis], extent) if not self.facts.prove(c)]
+            if open_ends and _volatile(place[axis]):
+                place[axis] = self._read_once(place[axis])
+                open_ends = [c for c in _inside_of(place[axis], extent) if not self.facts.prove(c)]
+            for cond in open_ends:
                 if self._needed is not None:
                     self._needed.append(cond)
                 result = cond if result is None else ir.Binary(BinOp.AND, result, cond, _BOOL)
-        return result
+        same = all(a is b for a, b in zip(place, indices, strict=True))
+        return result, indices if same else tuple(place)
+
+    def _read_once(self, index: ir.Expr) -> ir.Expr:
+        """A let of `index` in front of the statement, if one can be there."""
+        effects = (n for p in (*self._path, index) for n in ir.walk(p) if isinstance(n, ir.Call))
+        if self._lets is None or not all(ir.is_pure(n.name) for n in effects):
+            return index
+        value = index
+        for cond in reversed(self._path):  # evaluated no more often than where it stands
+            zero = ir.Const(0, index.dtype)
+            value = ir.Select(cond, value, zero, index.dtype, span=index.span)
+        var = ir.Var("index", index.dtype, span=index.span)
+        self._lets.append(ir.Bind(var, value, span=index.span))
+        self._made.add(var)
+        self.facts.bind_value(var, value)
+        return var
+
+
+def _inside_of(index: ir.Expr, extent: int | ir.Expr) -> tuple[ir.Expr, ir.Expr]:
+    zero = ir.Const(0, index.dtype)
+    return ir.Binary(BinOp.GE, index, zero, _BOOL), ir.binary(BinOp.LT, index, extent)
+
+
+def _volatile(index: ir.Expr) -> bool:
+    """Whether reading `index` twice might give two values, or is work worth saving."""
+    private = (ir.LOCAL, ir.LOCAL_VAR)
+    return any(
+        isinstance(n, ir.Select) or (isinstance(n, ir.Load) and n.buffer.scope() not in private)
+        for n in ir.walk(index)
+    )
 
 
 def _for_all(cond: ir.Expr, ranges: dict[ir.Var, ir.Expr]) -> ir.Expr | None:

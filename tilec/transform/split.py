@@ -84,8 +84,8 @@ class _Splitter:
         return ir.map_children(node, lambda c: self._host(c) if isinstance(c, ir.Stmt) else c)
 
     def _launch(self, node: ir.Launch) -> ir.Stmt:
-        for extent in node.grid:
-            _refuse_loads(extent, node)
+        for count in node.grid:
+            _refuse_loads(count, node)
         index = len(self._kernels)
         name = f"{self._func.name}_kernel" + (f"_{index}" if index else "")
         kernel = ir.PrimFunc(name, (), node.body, {}, span=node.span)
