@@ -56,6 +56,11 @@ COMPARISONS = {
     "not": "not A[i] < B[i]",
 }
 BOOLS = {
+    "add": "A[i] + B[i]",
+    "sub": "A[i] - B[i]",
+    "mul": "A[i] * B[i]",
+    "max": "T.max(A[i], B[i])",
+    "min": "T.min(A[i], B[i])",
     "bitand": "A[i] & B[i]",
     "bitor": "A[i] | B[i]",
     "bitxor": "A[i] ^ B[i]",
