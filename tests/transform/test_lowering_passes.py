@@ -238,8 +238,8 @@ def test_lanes_refuse_collective_work_of_some(what: str) -> None:
     @T.prim_func
     def leave(A: T.Tensor((32,), "int32")):
         with T.Kernel(1, threads=32):
-            if T.get_thread_binding() < 5:
-                if A[0] > 1:  # noqa: SIM102
+            if T.get_thread_binding() < 5:  # noqa: SIM102
+                if A[0] > 1:
                     return
 
     func = {"copy": copy, "sync": sync, "return": leave}[what]
