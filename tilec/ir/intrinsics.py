@@ -31,6 +31,21 @@ _FLOAT1 = (
 )  # fmt: skip
 _ROUND = ("floor", "ceil", "trunc", "nearbyint", "round")
 
+# What lanes of a block do together or start without waiting; see docs/internals/thread-form.md.
+# All count as effects: none may be moved across another, or under a condition.
+_LANES = {
+    "named_barrier_arrive": 2, "sync_warp": 0,
+    "shfl_sync": 3, "shfl_xor": 3, "shfl_up": 3, "shfl_down": 3,
+    "any_sync": 1, "all_sync": 1, "ballot_sync": 1, "shuffle_elect": 1,
+    "cp_async": -1, "cp_async_commit": 0, "cp_async_wait": 1, "cp_async_barrier_noinc": 1,
+    "mbarrier_init": 2, "mbarrier_arrive": 1, "mbarrier_expect_tx": 2,
+    "mbarrier_arrive_expect_tx": 2, "mbarrier_wait_parity": 2,
+    "fence_barrier_init": 0, "fence_proxy_async": 0,
+    "bulk_load": 3, "bulk_store": 2, "bulk_commit": 0, "bulk_wait": 1,
+    "mma": -1, "mma_fence": 0, "mma_commit": 0, "mma_wait": 1,
+    "ldmatrix": 2, "stmatrix": 2, "set_max_nreg": 2,
+}  # fmt: skip
+
 INTRINSICS: dict[str, Intrinsic] = {
     i.name: i
     for i in (
@@ -44,7 +59,8 @@ INTRINSICS: dict[str, Intrinsic] = {
         Intrinsic("atomic_add", -1, "effect", pure=False),
         Intrinsic("atomic_max", -1, "effect", pure=False),
         Intrinsic("atomic_min", -1, "effect", pure=False),
-        Intrinsic("sync", 0, "effect", pure=False),
+        Intrinsic("sync", -1, "effect", pure=False),
+        *(Intrinsic(name, arity, "effect", pure=False) for name, arity in _LANES.items()),
     )
 }
 

@@ -67,6 +67,10 @@ class MatrixAtom(NamedTuple):
         b_dtype: dtype of the right operand.
         accumulator: dtype of the result.
         homes: scopes in which a, b and the result live.
+        lanes: consecutive lanes that execute it together.
+        layouts: for operands whose home is registers, the `Fragment` over (lane, register) of a
+            (m, k), b (n, k) and the result (m, n); None for those that live in shared memory.
+        asynchronous: whether completion has to be waited for (`mma_commit`, `mma_wait`).
     """
 
     name: str
@@ -76,7 +80,15 @@ class MatrixAtom(NamedTuple):
     a_dtype: str
     b_dtype: str
     accumulator: str
-    homes: tuple[str, str, str] = ("local.fragment", "local.fragment", "local.fragment")
+    homes: tuple[str, str, str] = ("local", "local", "local")
+    lanes: int = 32
+    layouts: tuple[Any, Any, Any] = (None, None, None)
+    asynchronous: bool = False
+
+    def script(self, printer: Any = None) -> str:
+        """The name, as text; `T.matrix_atom` finds it again."""
+        del printer
+        return f'T.matrix_atom("{self.name}")'
 
 
 @dataclass(frozen=True, eq=False, repr=False)
