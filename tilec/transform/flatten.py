@@ -1,7 +1,9 @@
 """Multi-dimensional accesses become offsets into flat storage.
 
-On-chip buffers are stored in rows; `pitch` (an attribute of the launch) may widen the rows of
-some. Offsets are formed in 64 bits.
+On-chip buffers are stored in rows; `pitches` (an annotation of the launch) may widen the rows of
+some, and the attribute ``layouts`` of the function may place elements elsewhere. Offsets are formed
+in 64 bits. A call in `REGION_CALLS` needs more of a region than its first element: its attribute
+``operands`` keeps an `Operand` for each.
 
 Before::
 
@@ -16,13 +18,33 @@ After::
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilec import ir
+from tilec.layout import Layout
 from tilec.transform.base import FunctionPass, PassContext
 
 _INT64 = ir.DType("int64")
 PITCHES = "pitches"
+LAYOUTS = "layouts"
+REGION_CALLS = frozenset({"mma", "bulk_load", "bulk_store"})
+OPERANDS = "operands"
+
+
+class Operand(NamedTuple):
+    """What a region was before it was flattened.
+
+    Attributes:
+        buffer: with its logical shape.
+        mins: first element, logical indices.
+        extents: of the box.
+        layout: how the buffer is stored; None for rows one after the other.
+    """
+
+    buffer: ir.Buffer
+    mins: tuple[ir.Expr, ...]
+    extents: tuple[int | ir.Expr, ...]
+    layout: Layout | None = None
 
 
 class FlattenBuffers(FunctionPass):
@@ -38,15 +60,19 @@ class FlattenBuffers(FunctionPass):
         del ctx
         if func.attrs.get("calling_conv") != "device_kernel":
             return func
-        flat = _Flattener(dict(func.attrs.get("annotations", {}).get(PITCHES, ())))
+        pitches = dict(func.attrs.get("annotations", {}).get(PITCHES, ()))
+        flat = _Flattener(pitches, dict(func.attrs.get(LAYOUTS, ())))
         body = flat.visit(func.body)
         params = tuple(flat.buffer(p) if isinstance(p, ir.Buffer) else p for p in func.params)
         return func.replace(body=body, params=params)
 
 
 class _Flattener:
-    def __init__(self, pitches: dict[ir.Buffer, int]) -> None:
+    def __init__(
+        self, pitches: dict[ir.Buffer, int], layouts: dict[ir.Buffer, Layout] | None = None
+    ) -> None:
         self._pitches = pitches
+        self._layouts = layouts or {}
         self._flat: dict[ir.Buffer, ir.Buffer] = {}
 
     def strides(self, buffer: ir.Buffer) -> list[Any]:
@@ -65,9 +91,10 @@ class _Flattener:
             return buffer
         found = self._flat.get(buffer)
         if found is None:
+            layout = self._layouts.get(buffer)
             steps = self.strides(buffer)
             size: Any = steps[0] * buffer.shape[0] if steps else 1
-            shape = (ir.fold_int(size),)
+            shape = (ir.fold_int(size) if layout is None else layout.size,)
             found = self._flat[buffer] = buffer.replace(shape=shape, strides=None)
         return found
 
@@ -75,7 +102,12 @@ class _Flattener:
         """The offset of an element in elements."""
         total: Any = None
         constant = 0
-        for index, step in zip(indices, self.strides(buffer), strict=True):
+        layout = self._layouts.get(buffer)
+        steps = self.strides(buffer)
+        if layout is not None:
+            indices = tuple(map(ir.as_expr, layout.map(*indices)))
+            steps = row_steps(layout.output_shape)
+        for index, step in zip(indices, steps, strict=True):
             value = ir.const_value(index)
             if isinstance(value, int) and isinstance(step, int):
                 constant += value * step
@@ -90,6 +122,13 @@ class _Flattener:
             return ir.Const(constant, _INT64)
         return total + constant if constant else total  # type: ignore[no-any-return]
 
+    def operand(self, arg: Any) -> Operand | None:
+        """What a call has to know about a region."""
+        if not isinstance(arg, ir.BufferRegion):
+            return None
+        mins = tuple(self.visit(m) for m in arg.mins)
+        return Operand(arg.buffer, mins, arg.extents, self._layouts.get(arg.buffer))
+
     def visit(self, node: Any) -> Any:
         """Rewrite a node."""
         if isinstance(node, ir.Alloc):
@@ -101,6 +140,10 @@ class _Flattener:
                 return new
             offset = self.offset(node.buffer, new.indices)
             return new.replace(buffer=self.buffer(node.buffer), indices=(offset,))
+        if isinstance(node, ir.Call) and node.name in REGION_CALLS:
+            operands = tuple(map(self.operand, node.args))
+            call = ir.map_children(node, self.visit)
+            return call.replace(attrs={**node.attrs, OPERANDS: operands})
         if isinstance(node, ir.BufferRegion):
             mins = tuple(self.visit(m) for m in node.mins)
             offset = self.offset(node.buffer, mins)
@@ -108,3 +151,11 @@ class _Flattener:
         if isinstance(node, ir.Node):
             return ir.map_children(node, self.visit)
         return node
+
+
+def row_steps(shape: tuple[int, ...]) -> list[int]:
+    """Element strides of rows one after the other."""
+    steps = [1]
+    for extent in reversed(shape[1:]):
+        steps.append(steps[-1] * extent)
+    return steps[::-1]

@@ -35,19 +35,21 @@ class SplitHostDevice(Pass):
 
     def run(self, module: ir.Module, ctx: PassContext) -> ir.Module:
         """Split every function of a module."""
-        device_type = 1
+        device_type, lanes = 1, 1
         if ctx.capabilities is not None:
             device_type = int(ctx.capabilities.features.get("dlpack_device", 1))
+            lanes = ctx.capabilities.lanes
         functions: dict[str, ir.PrimFunc] = {}
         for func in module.functions.values():
-            for part in _Splitter(func, device_type).run():
+            for part in _Splitter(func, device_type, lanes > 1).run():
                 functions[part.name] = part
         return module.replace(functions=functions)
 
 
 class _Splitter:
-    def __init__(self, func: ir.PrimFunc, device_type: int) -> None:
+    def __init__(self, func: ir.PrimFunc, device_type: int, lane_machine: bool) -> None:
         self._func = func
+        self._lane_machine = lane_machine
         self._device_type = device_type
         self._kernels: list[ir.PrimFunc] = []
 
@@ -107,9 +109,12 @@ class _Splitter:
             "calling_conv": "device_kernel",
             "grid": node.grid,
             "grid_vars": node.grid_vars,
+            "thread_vars": node.thread_vars,
             "launch": {"grid": node.grid, "threads": tuple(node.threads or (1,))},
             "annotations": {k: v for k, v in node.annotations.items() if k != "layouts"},
         }
+        if self._lane_machine and "layouts" in node.annotations:
+            attrs["layouts"] = dict(node.annotations["layouts"])
         self._kernels.append(kernel.replace(params=params, attrs=attrs))
         call = ir.Call("call_device", (name, *params), _INT32, span=node.span)
         return ir.Evaluate(call, span=node.span)
