@@ -190,7 +190,7 @@ class Printer:
     def _call(self, node: Call, *, wanted: bool = True) -> str:
         parts = [self._operand(a) for a in node.args]
         if node.name == "sync":
-            return "T.sync_threads()"
+            return f"T.sync_threads({', '.join(parts)})"
         if node.name == "reinterpret":
             parts.append(f'"{node.dtype!s}"')
         parts += [f"{k}={self._operand(v)}" for k, v in node.attrs.items()]
