@@ -243,6 +243,12 @@ class BackendSelectionError(TilecError, ValueError):
     code = "TC0405"
 
 
+class CapacityError(TilecError, MemoryError):
+    """A block that needs more on-chip memory than the target has."""
+
+    code = "TC0406"
+
+
 # --- TC05xx: tool chain --------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tilec import ir
 from tilec.ir import BinOp
-from tilec.simt.footprint import ATOMIC, READ, UNKNOWN, WRITE, LaneSet, Site, Steps, site
+from tilec.simt.footprint import ATOMIC, READ, UNKNOWN, WRITE, Site, Steps, site
 
 PRIVATE = frozenset({ir.LOCAL, ir.LOCAL_VAR})
 _ROW = 8  # elements of one row of the matrices that ldmatrix and stmatrix move
@@ -23,9 +23,8 @@ class Accesses:
         started: destinations of asynchronous copies that have not been waited for.
     """
 
-    def __init__(self, ignored: frozenset[ir.Buffer], lanes: LaneSet) -> None:
+    def __init__(self, ignored: frozenset[ir.Buffer]) -> None:
         self._ignored = ignored
-        self._lanes = lanes
         self.lets: dict[ir.Var, ir.Expr] = {}
         self.started: list[Site] = []
 

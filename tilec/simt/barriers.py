@@ -2,8 +2,8 @@
 
 Walking a block in order, the pass keeps the accesses to shared and global memory since the last
 barrier. Before a statement that touches an element which another lane has written, or writes one
-which another lane has touched, goes a barrier. Loop bodies are walked twice, the second time with
-what their own last trip left behind.
+which another lane has touched, goes a barrier; buffers that lie at one place count as one. Loop
+bodies are walked twice, the second time with what their own last trip left behind.
 
 Before::
 
@@ -26,6 +26,7 @@ from tilec import ir
 from tilec.diagnostics import NestingError
 from tilec.simt.accesses import PRIVATE, Accesses, Conds, bound_vars
 from tilec.simt.footprint import WRITE, LaneSet, Site, Steps, may_meet
+from tilec.simt.memory import overlapping
 from tilec.simt.uniform import divergent_names, diverges, jumps_apart
 from tilec.transform.base import FunctionPass, PassContext
 
@@ -67,8 +68,11 @@ class _Inserter:
         self._barrier = 0  # the named barrier of the part of the block at hand; 0: all of it
         self._pending: dict[Any, Site] = {}
         self._left: ir.Return | None = None  # where some lanes may have ended already
-        ignored = frozenset(launch.annotations.get(MANAGED, ()))
-        self._accesses = Accesses(ignored, self._lanes)
+        self._managed = frozenset(launch.annotations.get(MANAGED, ()))
+        self._overlaps = overlapping(launch)
+        # A managed buffer matters only to those that come to lie at its place.
+        ignored = frozenset(b for b in self._managed if b not in self._overlaps)
+        self._accesses = Accesses(ignored)
 
     def run(self) -> ir.Stmt:
         """The body with barriers."""
@@ -86,7 +90,9 @@ class _Inserter:
         return None
 
     def _meet(self, earlier: Site, later: Site) -> bool:
-        return may_meet(earlier, later, self._lanes, self._divergent)
+        if earlier.buffer is later.buffer and later.buffer in self._managed:
+            return False
+        return may_meet(earlier, later, self._lanes, self._divergent, self._overlaps)
 
     def _remember(self, sites: Iterable[Site]) -> None:
         for one in sites:

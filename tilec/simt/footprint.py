@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ READ, WRITE, ATOMIC = "read", "write", "atomic"
 _MOST_ROWS = 1 << 20
 _MOST_STEPS = 4096
 Array = np.ndarray[Any, Any]
+_NONE: Mapping[ir.Buffer, set[ir.Buffer]] = MappingProxyType({})
 
 
 class Steps(NamedTuple):
@@ -142,7 +144,13 @@ def site(
     return Site(buffer, kind, forms, width, conds, span, key=key)
 
 
-def may_meet(a: Site, b: Site, lanes: LaneSet, divergent: set[Any]) -> bool:
+def may_meet(
+    a: Site,
+    b: Site,
+    lanes: LaneSet,
+    divergent: set[Any],
+    overlaps: Mapping[ir.Buffer, set[ir.Buffer]] = _NONE,
+) -> bool:
     """Whether different lanes may touch one element, in a way whose order matters.
 
     Args:
@@ -150,8 +158,13 @@ def may_meet(a: Site, b: Site, lanes: LaneSet, divergent: set[Any]) -> bool:
         b: the later one.
         lanes: that make both.
         divergent: variables and buffers whose values differ between lanes.
+        overlaps: buffers that share memory with a buffer.
     """
-    if a.buffer is not b.buffer or (a.kind == b.kind and a.kind in (READ, ATOMIC)):
+    if a.buffer is not b.buffer:
+        # What a buffer's place held before is never read through it, but must not be lost early.
+        both_read = a.kind == READ and b.kind == READ
+        return lanes.count > 1 and not both_read and b.buffer in overlaps.get(a.buffer, ())
+    if a.kind == b.kind and a.kind in (READ, ATOMIC):
         return False
     if a.forms is None or b.forms is None:
         return lanes.count > 1

@@ -26,6 +26,7 @@ from tilec.transform.base import FunctionPass, PassContext
 
 _INT64 = ir.DType("int64")
 PITCHES = "pitches"
+PLAN = "shared_plan"
 LAYOUTS = "layouts"
 REGION_CALLS = frozenset({"mma", "bulk_load", "bulk_store"})
 OPERANDS = "operands"
@@ -64,7 +65,10 @@ class FlattenBuffers(FunctionPass):
         flat = _Flattener(pitches, dict(func.attrs.get(LAYOUTS, ())))
         body = flat.visit(func.body)
         params = tuple(flat.buffer(p) if isinstance(p, ir.Buffer) else p for p in func.params)
-        return func.replace(body=body, params=params)
+        attrs = dict(func.attrs)
+        if PLAN in attrs:
+            attrs[PLAN] = {flat.buffer(b): at for b, at in attrs[PLAN].items()}
+        return func.replace(body=body, params=params, attrs=attrs)
 
 
 class _Flattener:

@@ -22,6 +22,7 @@ from tilec.diagnostics import NestingError
 from tilec.transform.base import Pass, PassContext
 
 _INT32 = ir.DType("int32")
+_ATTRIBUTES = ("layouts", "shared_plan", "shared_bytes", "alignment")  # of the function instead
 _HOST_STATEMENTS = (ir.Seq, ir.Bind, ir.If, ir.Assert, ir.For, ir.Evaluate)
 
 
@@ -105,16 +106,23 @@ class _Splitter:
                         free.setdefault(var)
         buffers = [p for p in self._func.params if isinstance(p, ir.Buffer) and p in used]
         params = (*buffers, *free)
-        attrs = {
+        launch: dict[str, Any] = {"grid": node.grid, "threads": tuple(node.threads or (1,))}
+        attrs: dict[str, Any] = {
             "calling_conv": "device_kernel",
             "grid": node.grid,
             "grid_vars": node.grid_vars,
             "thread_vars": node.thread_vars,
-            "launch": {"grid": node.grid, "threads": tuple(node.threads or (1,))},
-            "annotations": {k: v for k, v in node.annotations.items() if k != "layouts"},
+            "launch": launch,
+            "annotations": {k: v for k, v in node.annotations.items() if k not in _ATTRIBUTES},
         }
         if self._lane_machine and "layouts" in node.annotations:
             attrs["layouts"] = dict(node.annotations["layouts"])
+        if "shared_plan" in node.annotations:
+            attrs["shared_plan"] = dict(node.annotations["shared_plan"])
+            launch["shared_bytes"] = node.annotations["shared_bytes"]
+        if "alignment" in node.annotations:
+            needed = {b.name: v for b, v in dict(node.annotations["alignment"]).items()}
+            launch["attrs"] = {"alignment": needed}
         self._kernels.append(kernel.replace(params=params, attrs=attrs))
         call = ir.Call("call_device", (name, *params), _INT32, span=node.span)
         return ir.Evaluate(call, span=node.span)
