@@ -11,8 +11,9 @@ from typing import Any
 from tilec.backend import BackendContext, CompiledArtifact
 from tilec.diagnostics import InternalError
 from tilec.host import HostCallable
+from tilec.host.compiler import CompileResult, Unit
 from tilec.options import options
-from tilec_c.toolchain import CompileResult, Unit, compile_shared
+from tilec_c.toolchain import compile_shared
 
 
 class CpuExecutable:

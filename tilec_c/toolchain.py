@@ -26,20 +26,24 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from tilec.diagnostics import ToolchainError
+from tilec.host.compiler import (
+    CompileResult,
+    Unit,
+    candidates,
+    checked,
+    deliver,
+    last_line,
+    run,
+)
+from tilec.options import options
 from tilec_c.cpu import CpuInfo, Isa, host_cpu
-
-if TYPE_CHECKING:
-    from tilec.diagnostics import NativeCompileError
 
 BASE_FLAGS: tuple[str, ...] = (
     "-std=gnu11", "-fPIC", "-fvisibility=hidden", "-fwrapv", "-fno-strict-aliasing",
@@ -116,36 +120,6 @@ class Toolchain:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """One C file of a program: its text and how hard to optimise it (0 to 3)."""
-
-    name: str
-    source: str
-    optimize: int = 3
-
-
-@dataclass(frozen=True, slots=True)
-class CompileResult:
-    """A built library: where it is, the compiler's warnings, what was run, and how long it took."""
-
-    path: Path
-    log: str
-    commands: tuple[tuple[str, ...], ...]
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class CompilerMessage:
-    """One diagnostic line of a compiler, located as its ``#line`` directives say."""
-
-    file: str
-    line: int
-    column: int
-    severity: str
-    text: str
-
-
 def find_toolchain(cc: str | Sequence[str] | None = None) -> Toolchain:
     """The C compiler to use.
 
@@ -156,7 +130,7 @@ def find_toolchain(cc: str | Sequence[str] | None = None) -> Toolchain:
     Raises:
         ToolchainError: No compiler works; the message says what was tried and why each failed.
     """
-    words = _configured_cc() if cc is None else shlex.split(cc) if isinstance(cc, str) else cc
+    words = options.cc if cc is None else shlex.split(cc) if isinstance(cc, str) else cc
     return _find(tuple(words), host_cpu())
 
 
@@ -187,12 +161,8 @@ def compile_shared(
         NativeCompileError: The compiler rejected the source, crashed or ran out of time.
         ToolchainError: No compiler, a refused flag, or the output cannot be written.
     """
-    from tilec.diagnostics import ToolchainError  # noqa: PLC0415 - keeps this import light
-
     tool = toolchain or find_toolchain()
     if timeout is None:
-        from tilec.options import options  # noqa: PLC0415 - keeps this import light
-
         timeout = float(options.compile_timeout)
     refused = [flag for flag in extra_flags if _FORBIDDEN.fullmatch(flag)]
     if refused:
@@ -203,57 +173,18 @@ def compile_shared(
     if isinstance(units, str):
         units = Unit(name, units)
     parts = (units,) if isinstance(units, Unit) else tuple(units)
-    target = output if output is not None else _private_directory() / f"{name}-{time.time_ns()}.so"
-    started = time.perf_counter()
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # Beside the output, so that the final rename stays inside one file system.
-        with tempfile.TemporaryDirectory(prefix=".tilec-cc-", dir=target.parent) as text:
-            work = Path(text)
-            built, log, commands = _build(tool, parts, work, tuple(extra_flags), timeout)
-            built.replace(target)
-    except OSError as error:
-        raise ToolchainError(f"cannot build a library at {target}: {error}") from error
-    return CompileResult(target, log, commands, time.perf_counter() - started)
-
-
-def parse_messages(stderr: str) -> list[CompilerMessage]:
-    """The located diagnostics in a compiler's output, in order."""
-    pattern = re.compile(
-        r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:(?P<col>\d+):)?\s*"
-        r"(?P<severity>fatal error|error|warning|note):\s*(?P<text>.*)$",
-        re.MULTILINE,
+    return deliver(
+        lambda work: _build(tool, parts, work, tuple(extra_flags), timeout), name, output
     )
-    return [
-        CompilerMessage(m["file"], int(m["line"]), int(m["col"] or 1), m["severity"], m["text"])
-        for m in pattern.finditer(stderr)
-    ]
 
 
 # --- finding -------------------------------------------------------------------------------------
 
 
-def _configured_cc() -> tuple[str, ...]:
-    from tilec.options import options  # noqa: PLC0415 - keeps this import light
-
-    return options.cc
-
-
-def _candidates(cc: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    if cc:
-        yield cc  # a compiler asked for by name is used or reported, never silently replaced
-        return
-    for command in ("cc", "gcc", "clang"):
-        yield (command,)
-    yield (sys.executable, "-m", "ziglang", "cc")
-
-
 @functools.cache
 def _find(cc: tuple[str, ...], cpu: CpuInfo) -> Toolchain:
-    from tilec.diagnostics import ToolchainError  # noqa: PLC0415 - keeps this import light
-
     tried: list[str] = []
-    for argv in _candidates(cc):
+    for argv in candidates(cc):
         try:
             return _probe(argv, cpu)
         except _Unusable as reason:
@@ -276,11 +207,11 @@ def _probe(argv: tuple[str, ...], cpu: CpuInfo) -> Toolchain:
         raise _Unusable("not found")
     argv = (path, *argv[1:])
     try:
-        code, out, err = _run((*argv, "--version"), Path.cwd(), 60.0)
+        code, out, err = run((*argv, "--version"), Path.cwd(), 60.0)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _Unusable(str(error)) from error
     if code != 0:
-        raise _Unusable(_last_line(err) or f"--version failed with status {code}")
+        raise _Unusable(last_line(err) or f"--version failed with status {code}")
     version = (out.strip() or err.strip()).partition("\n")[0]
     lower = (out + err).lower()
     if "clang" in lower or "ziglang" in argv:
@@ -311,8 +242,6 @@ def _probe(argv: tuple[str, ...], cpu: CpuInfo) -> Toolchain:
 
 def _record(tool: Toolchain) -> Path | None:
     """Where the verdict on a compiler is kept between processes; None with caching switched off."""
-    from tilec.options import options  # noqa: PLC0415 - keeps this import light
-
     if not options.cache or not tool.binary:
         return None
     digest = hashlib.sha256(f"{tool.identity}\n{_PROBE}".encode()).hexdigest()[:32]
@@ -354,23 +283,17 @@ def _try_build(tool: Toolchain) -> str:
         flags = tuple(f for f in tool.flags(1) if f != "-fvisibility=hidden")
         command = (*tool.argv, *flags, "-shared", "-o", "probe.so", "probe.c", *LIBRARIES)
         try:
-            code, _, err = _run(command, work, 120.0)
+            code, _, err = run(command, work, 120.0)
         except (OSError, subprocess.TimeoutExpired) as error:
             return str(error)
         if code != 0:
-            return _last_line(err) or f"failed with status {code}"
+            return last_line(err) or f"failed with status {code}"
         try:
             probe = ctypes.CDLL(str(work / "probe.so")).tilec_probe
         except (OSError, AttributeError) as error:
             return str(error)
         # Runs the first parallel region too: a runtime that loads but cannot start is no use.
         return "" if probe() == 28 else "the probe program computed a wrong result"
-
-
-def _last_line(text: str) -> str:
-    lines = [line for line in text.strip().splitlines() if line.strip()]
-    errors = [line for line in lines if "error" in line]
-    return (errors or lines or [""])[-1].strip()
 
 
 # --- building ------------------------------------------------------------------------------------
@@ -389,104 +312,13 @@ def _build(
             *tool.argv, *tool.flags(unit.optimize), *extra, *link,
             "-o", "out.so", f"{unit.name}.c", *LIBRARIES,
         )  # fmt: skip
-        return work / "out.so", _checked([command], work, timeout), (command,)
+        return work / "out.so", checked([command], work, timeout), (command,)
     compiles = [
         (*tool.argv, *tool.flags(u.optimize), *extra, "-c", "-o", f"{u.name}.o", f"{u.name}.c")
         for u in units
     ]
-    log = _checked(compiles, work, timeout)
+    log = checked(compiles, work, timeout)
     objects = [f"{unit.name}.o" for unit in units]
     command = (*tool.argv, *link, "-o", "out.so", *objects, *LIBRARIES)
-    log += _checked([command], work, timeout)
+    log += checked([command], work, timeout)
     return work / "out.so", log, (*compiles, command)
-
-
-def _checked(commands: Sequence[tuple[str, ...]], work: Path, timeout: float) -> str:
-    """Run commands side by side; their joined stderr, or the first failure as an error."""
-    from tilec.diagnostics import NativeCompileError  # noqa: PLC0415 - keeps this import light
-
-    deadline = time.monotonic() + timeout if timeout else None
-    running = [_start(command, work) for command in commands]
-    results: list[tuple[int, str]] = []
-    try:
-        for process in running:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            _, err = process.communicate(timeout=left)
-            results.append((process.returncode, err))
-    except subprocess.TimeoutExpired as error:
-        raise NativeCompileError(
-            f"the C compiler did not finish within {timeout:g} s",
-            notes=(f"command: {' '.join(commands[0])}",),
-        ) from error
-    finally:
-        for process in running:
-            _stop(process)
-    for command, (code, err) in zip(commands, results, strict=True):
-        if code != 0:
-            raise _compile_error(command, code, err)
-    return "".join(err for _, err in results)
-
-
-def _compile_error(command: tuple[str, ...], code: int, stderr: str) -> NativeCompileError:
-    from tilec.diagnostics import NativeCompileError, Span  # noqa: PLC0415 - as above
-
-    messages = parse_messages(stderr)
-    errors = [m for m in messages if "error" in m.severity]
-    # A position in Python source came through #line; one in the generated C has no user line.
-    first = next((m for m in errors if m.file.endswith(".py")), errors[0] if errors else None)
-    span = None
-    if first is not None and first.file.endswith(".py"):
-        span = Span(first.file, first.line, 1, first.line, 1)
-    if code < 0:
-        what = f"the C compiler was stopped by signal {-code}"
-    elif first is not None:
-        what = f"the C compiler rejected the generated code: {first.text}"
-    else:
-        what = f"the C compiler failed with status {code}: {_last_line(stderr)}"
-    shown = stderr.strip().splitlines()
-    if len(shown) > 40:
-        shown = [*shown[:40], f"... {len(shown) - 40} more lines"]
-    return NativeCompileError(what, span=span, notes=(f"command: {' '.join(command)}", *shown))
-
-
-def _start(command: tuple[str, ...], work: Path) -> subprocess.Popen[str]:
-    # Messages are parsed, so they must come in English whatever the user's language is.
-    prefix = ("/usr/bin/env", "LC_ALL=C") if Path("/usr/bin/env").exists() else ()
-    return subprocess.Popen(
-        (*prefix, *command),
-        cwd=work,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-        errors="replace",
-        start_new_session=True,  # so that a timeout stops the compiler's children too
-    )
-
-
-def _run(command: tuple[str, ...], work: Path, timeout: float) -> tuple[int, str, str]:
-    process = _start(command, work)
-    try:
-        out, err = process.communicate(timeout=timeout)
-    finally:
-        _stop(process)
-    return process.returncode, out, err
-
-
-def _stop(process: subprocess.Popen[str]) -> None:
-    if process.poll() is not None:
-        return
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except (AttributeError, OSError):
-        process.kill()
-    process.communicate()
-
-
-@functools.cache
-def _private_directory() -> Path:
-    import atexit  # noqa: PLC0415 - only when a library has no home of its own
-
-    path = Path(tempfile.mkdtemp(prefix="tilec-"))
-    atexit.register(shutil.rmtree, path, ignore_errors=True)
-    return path

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from tilec.diagnostics import NativeCompileError, ToolchainError
+from tilec.host.compiler import Unit, parse_messages
 from tilec.options import options
 from tilec_c.cpu import AVX2, AVX512, NEON, SSE2, CpuInfo, host_cpu
-from tilec_c.toolchain import Unit, compile_shared, find_toolchain, parse_messages
+from tilec_c.toolchain import compile_shared, find_toolchain
 
 EXPORT = '__attribute__((visibility("default"))) '
 
