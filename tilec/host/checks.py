@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tilec import ir
@@ -21,16 +22,28 @@ class TensorChecks:
         func: the host function.
         plan: where its variables come from.
         device_type: DLPack's number of the device that runs it.
+        device_name: what messages call that device.
+        alignment: by parameter, bytes to which the kernel needs the address aligned; that of an
+            element where it is missing.
         out: where the text goes.
         strides: by position, the C array of the strides a tensor has, where they are declared.
     """
 
     def __init__(
-        self, func: PrimFunc, plan: BindingPlan, device_type: int, out: HostPrinter
+        self,
+        func: PrimFunc,
+        plan: BindingPlan,
+        device_type: int,
+        out: HostPrinter,
+        *,
+        device_name: str,
+        alignment: Mapping[str, int],
     ) -> None:
         self.func = func
         self.plan = plan
         self.device_type = device_type
+        self.device_name = device_name
+        self.alignment = alignment
         self.out = out
         self.expr = out.expr
         self.names = out.expr.names
@@ -146,7 +159,7 @@ class TensorChecks:
         if isinstance(step.expected, int):
             want, why = int64_text(step.expected), ""
         else:
-            want, why = self._wide(step.expected), f" ({self._why(step)})"
+            want, why = self.wide(step.expected), f" ({self._why(step)})"
         if isinstance(step.expected, (int, Var)):
             self.fail(
                 f"{skip}{got} != {want}",
@@ -190,7 +203,7 @@ class TensorChecks:
             text = f"a non-negative {var.dtype!s} ({var.name})"
             self.fail(f"{name} < 0{narrow}", f"tilec_bad_field({where}, {c_string(text)}, {got})")
             return
-        rest = self._wide(step.rest) if isinstance(step.rest, Expr) else int64_text(step.rest)
+        rest = self.wide(step.rest) if isinstance(step.rest, Expr) else int64_text(step.rest)
         given, inexact = name, ""
         if step.scale != 1:
             given = self.names.fresh(f"{name}_scaled")
@@ -226,7 +239,7 @@ class TensorChecks:
         # Where it matters nowhere, any value will do; a foreign one might not fit the variable.
         self.out.line(f"{name} = {text}0;")
 
-    def _wide(self, expr: int | Expr) -> str:
+    def wide(self, expr: int | Expr) -> str:
         """An extent computed in 64 bits, whatever the types of its variables."""
 
         def visit(node: Any) -> Any:
@@ -293,8 +306,7 @@ class TensorChecks:
         allowed = _devices(self.device_type)
         self.fail(
             " && ".join(f"{name}->device.device_type != {kind}" for kind in allowed),
-            f"tilec_bad_device({self.at(position)}, "
-            f"{c_string(abi.device_name(self.device_type))}, {name}->device)",
+            f"tilec_bad_device({self.at(position)}, {c_string(self.device_name)}, {name}->device)",
         )
         if self.device_type != abi.CPU:
             self._same_device(position, name)
@@ -305,6 +317,7 @@ class TensorChecks:
             f'tilec_fail(self_handle, "ValueError", "kernel %s: argument %s: data expected an '
             f'address, got NULL", kernel, {c_string(buffer.name)})',
         )
+        size = max(size, self.alignment.get(buffer.name, 1))
         if size > 1:
             self.fail(
                 f"((uintptr_t){name}->data + {name}->byte_offset) % {size} != 0{test}",

@@ -19,7 +19,8 @@ from tilec.diagnostics import InternalError
 from tilec.host import abi
 from tilec.host.binding import BindingPlan, plan_bindings, plan_outputs
 from tilec.host.checks import TensorChecks
-from tilec.host.overlap import SOURCE as overlap_source, print_separation
+from tilec.host.launches import DeviceCalls, LaunchSite, Passed
+from tilec.host.overlap import overlap_source, print_refusals, print_separation
 from tilec.host.printer import HostExprPrinter, HostPrinter
 from tilec.host.support import CALLER, c_string, int64_text, support_source
 from tilec.ir import Buffer, DType, PrimFunc, Var
@@ -29,35 +30,34 @@ def generate_host_source(
     funcs: PrimFunc | Sequence[PrimFunc],
     *,
     expr_printer: Callable[[NameTable], HostExprPrinter] = HostExprPrinter,
+    calls: DeviceCalls | None = None,
 ) -> str:
     """C11 source of one library's host functions.
 
     Args:
         funcs: in split form, with the attributes ``calling_conv="host_packed"``, ``out_idx``,
             ``used`` (names of buffers the body uses) and ``device_type``; launches are
-            ``call_device`` calls. A kernel ``k`` is declared as
-            ``int32_t k(<element>* ..., <scalar> ...)`` with ``k_messages``: it returns 0 or the
-            1-based position of the message of what failed.
+            ``call_device`` calls.
         expr_printer: makes the printer of expressions; a backend may extend it.
+        calls: how device functions are called; as C functions of the same library by default.
 
     Raises:
         ShapeError: a dynamic variable that no argument determines.
         CapabilityError: a host expression that plain C cannot compute.
     """
     items = [funcs] if isinstance(funcs, PrimFunc) else list(funcs)
-    stubs = [_Stub(func, expr_printer) for func in items]
+    calls = DeviceCalls() if calls is None else calls
+    stubs = [_Stub(func, expr_printer, calls) for func in items]
     bodies = [stub.function() for stub in stubs]
     helpers: dict[str, str] = {}
-    kernels: dict[str, str] = {}
     for stub in stubs:
         helpers.update(stub.expr.helpers)
-        kernels.update(stub.kernels)
-    overlap = overlap_source if any(stub.shared for stub in stubs) else ""
+    overlap = [stub.device_type == abi.CPU for stub in stubs if stub.shared]
     parts = [
         support_source(),
-        overlap,
+        overlap_source(copies=any(overlap)) if overlap else "",
         "".join(helpers.values()),
-        "".join(kernels.values()),
+        calls.support(),
         *bodies,
     ]
     return "\n".join(part for part in parts if part)
@@ -100,26 +100,36 @@ class _Stub:
     """Prints one host function."""
 
     def __init__(
-        self, func: PrimFunc, expr_printer: Callable[[NameTable], HostExprPrinter]
+        self,
+        func: PrimFunc,
+        expr_printer: Callable[[NameTable], HostExprPrinter],
+        calls: DeviceCalls,
     ) -> None:
         self.func = func
+        self.calls = calls
         self.plan = binding_plan(func)
         plan_outputs(func.name, func.params, tuple(func.attrs.get("out_idx") or ()))
         self.device_type = int(func.attrs.get("device_type", abi.CPU))
-        self.kernels: dict[str, str] = {}
-        names = NameTable(_reserved())
+        names = NameTable([*_reserved(), *calls.reserved])
         self.launches = [
             node
             for node in ir.walk(func.body)
             if isinstance(node, ir.Call) and node.name == "call_device"
         ]
         for call in self.launches:
-            names.reserve(str(call.args[0]))
-            names.reserve(f"{call.args[0]}_messages")
+            for name in calls.symbols(str(call.args[0])):
+                names.reserve(name)
         self.names = names
         self.expr = expr_printer(names)
         self.out = HostPrinter(self.expr, self._launch, self._assertion)
-        self.checks = TensorChecks(func, self.plan, self.device_type, self.out)
+        self.checks = TensorChecks(
+            func,
+            self.plan,
+            self.device_type,
+            self.out,
+            device_name=calls.device_name or abi.device_name(self.device_type),
+            alignment=calls.alignment,
+        )
         self.fail, self.at = self.checks.fail, self.checks.at
         self.data: dict[Buffer, str] = {}
         self.shared: dict[str, tuple[str, str]] = {}
@@ -170,7 +180,9 @@ class _Stub:
             self._pointer(position)
         if self.shared:
             written = self.func.attrs.get("written", ())
-            print_separation(out, self.names, self.shared, written, self.fail)
+            separate = print_separation if self.device_type == abi.CPU else print_refusals
+            separate(out, self.names, self.shared, written, self.fail)
+        self.calls.begin(self._site())
         out.stmt(self.func.body)
         out.line("return 0;")
 
@@ -263,13 +275,12 @@ class _Stub:
         """Whether memory that `buffer` shares with another argument makes a difference."""
         written = self.func.attrs.get("written", ())
         others = [n for n in self.func.attrs.get("used", ()) if n != buffer.name]
-        if self.device_type != abi.CPU:
-            return False
         return bool(others) if buffer.name in written else any(n in written for n in others)
 
     def _launch(self, out: HostPrinter, call: ir.Call) -> None:
+        del out
         kernel = str(call.args[0])
-        args, kinds = [], []
+        passed = []
         for arg in call.args[1:]:
             if isinstance(arg, Buffer):
                 known = self.data.get(arg)
@@ -279,23 +290,20 @@ class _Stub:
                         f"{self.func.name}",
                         span=call.span,
                     )
-                args.append(known)
-                kinds.append(f"{element_type(arg.dtype)}*")
+                passed.append(Passed(arg, known, f"{element_type(arg.dtype)}*"))
             else:
                 value = ir.as_expr(arg)
-                args.append(self.expr(value))
-                kinds.append(self.expr.value_type(value.dtype, call.span))
-        self.kernels.setdefault(
-            kernel,
-            f"extern int32_t {kernel}({', '.join(kinds) or 'void'});\n"
-            f"extern const char* const {kernel}_messages[];\n",
-        )
-        status = self.names.fresh("status")
-        out.line(f"const int32_t {status} = {kernel}({', '.join(args)});")
-        self.fail(
-            f"{status} != 0",
-            f"tilec_kernel_failed(self_handle, kernel, {status}, {kernel}_messages)",
-        )
+                kind = self.expr.value_type(value.dtype, call.span)
+                passed.append(Passed(value, self.expr(value), kind))
+        self.calls.launch(self._site(), kernel, passed)
+
+    def _site(self) -> LaunchSite:
+        tensors = {p: self.names(p) for p in self.func.params if isinstance(p, Buffer)}
+        anchor = next((i for i in self.plan.order if i in self.plan.required), None)
+        device = "-1"
+        if anchor is not None:
+            device = f"{self.names(self.func.params[anchor])}->device.device_id"
+        return LaunchSite(self.out, self.names, self.fail, self.checks.wide, tensors, device)
 
     def _assertion(self, out: HostPrinter, node: ir.Assert) -> None:
         del out
