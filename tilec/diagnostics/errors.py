@@ -322,7 +322,7 @@ class UndefinedValueError(TilecError, RuntimeError):
 
 
 class RaceError(TilecError, RuntimeError):
-    """Two iterations or blocks touch one element, one of them writing, and nothing orders them."""
+    """Two accesses to one element, one of them a write, that nothing orders."""
 
     code = "TC0802"
 
@@ -331,6 +331,30 @@ class OutOfBoundsAccessError(TilecError, IndexError):
     """An access outside of its buffer, found while the program ran."""
 
     code = "TC0803"
+
+
+class MissingFenceError(TilecError, RuntimeError):
+    """Accesses that are ordered, but not visible to what makes the second one."""
+
+    code = "TC0804"
+
+
+class BarrierError(TilecError, RuntimeError):
+    """A barrier that is not initialised, or whose count is not the number of arrivals."""
+
+    code = "TC0805"
+
+
+class DeadlockError(TilecError, RuntimeError):
+    """Lanes that wait for something that cannot happen any more."""
+
+    code = "TC0806"
+
+
+class DivergenceError(TilecError, RuntimeError):
+    """Part of a warp gets to what its lanes do together."""
+
+    code = "TC0807"
 
 
 # --- TC09xx: our own mistakes --------------------------------------------------------------------

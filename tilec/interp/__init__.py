@@ -1,4 +1,4 @@
-"""The reference interpreter: what a program in tile form means, computed with NumPy.
+"""The reference interpreter: what a program means, computed with NumPy.
 
 `run` executes a traced function on any machine, without a compiler. With ``check=True`` it also
 finds what compiled code would not tell: undefined values, accesses outside of on-chip buffers,
@@ -15,18 +15,26 @@ from tilec.interp.arguments import Binder
 from tilec.interp.checks import Checker
 from tilec.interp.machine import Machine
 from tilec.interp.memory import Cells
+from tilec.interp.thread import LaneChecker, ThreadMachine, is_thread_form, lane_checker
 from tilec.transform.base import PassContext
 from tilec.transform.negative_index import LegalizeNegativeIndex
 
 __all__ = ["Check", "Program", "run"]
 
 Check = bool | Literal["strict"]
+Form = Literal["tile", "thread"]
 
 
 class Program:
-    """A function made ready to be interpreted; call it with its inputs."""
+    """A function made ready to be interpreted; call it with its inputs.
 
-    def __init__(self, func: ir.PrimFunc) -> None:
+    Args:
+        func: what to execute.
+        form: "tile" or "thread"; None to find out (`tilec.interp.thread.is_thread_form`).
+    """
+
+    def __init__(self, func: ir.PrimFunc, *, form: Form | None = None) -> None:
+        self._lanes = is_thread_form(func) if form is None else form == "thread"
         # What a negative index means is a rule of the language, which this pass spells out.
         self._func = LegalizeNegativeIndex().run_function(func, PassContext())
         outputs = sorted(func.attrs.get("out_idx", ()))
@@ -34,6 +42,12 @@ class Program:
             p for n, p in enumerate(func.params) if n in outputs and isinstance(p, ir.Buffer)
         ]
         self._inputs = [p for n, p in enumerate(func.params) if n not in outputs]
+
+    def _machine(self, checker: Checker | None) -> Machine:
+        if self._lanes:
+            assert checker is None or isinstance(checker, LaneChecker)
+            return ThreadMachine(self._func, checker)
+        return Machine(self._func, checker)
 
     def __call__(self, *args: Any, check: Check = False) -> Any:
         """Execute it; see `run`."""
@@ -46,8 +60,11 @@ class Program:
         binder = Binder(func)
         binder.bind(self._inputs, args)
         results = [binder.output(buffer) for buffer in self._outputs]
-        checker = Checker(func.name, strict=check == "strict") if check else None
-        machine = Machine(func, checker)
+        checker: Checker | None = None
+        if check:
+            make = lane_checker if self._lanes else checker_of
+            checker = make(func, strict=check == "strict")
+        machine = self._machine(checker)
         machine.values.group.values.update(binder.scalars)
         for buffer, array in binder.arrays.items():
             track = checker is not None and buffer in self._outputs
@@ -62,8 +79,13 @@ class Program:
         return given[0] if len(given) == 1 else given
 
 
-def run(func: ir.PrimFunc, *args: Any, check: Check = False) -> Any:
-    """Execute a function in tile form.
+def checker_of(func: ir.PrimFunc, *, strict: bool) -> Checker:
+    """What looks for mistakes in tile form."""
+    return Checker(func.name, strict=strict)
+
+
+def run(func: ir.PrimFunc, *args: Any, check: Check = False, form: Form | None = None) -> Any:
+    """Execute a function in tile or thread form.
 
     Args:
         func: what to execute.
@@ -72,7 +94,10 @@ def run(func: ir.PrimFunc, *args: Any, check: Check = False) -> Any:
             changed in place.
         check: also report undefined values, accesses outside of on-chip buffers, conflicting
             iterations and races between blocks; ``"strict"`` reports accesses outside of global
-            tensors as well, though these have a meaning (reads give 0, writes are dropped).
+            tensors as well, though these have a meaning (reads give 0, writes are dropped). In
+            thread form also what nothing orders between lanes and what works beside them,
+            missing fences, and barriers whose counts do not fit.
+        form: "tile" or "thread"; None to find out.
 
     Returns:
         The outputs: None without any, a tensor if there is one, else a list.
@@ -80,6 +105,8 @@ def run(func: ir.PrimFunc, *args: Any, check: Check = False) -> Any:
     Raises:
         ArgumentCountError, ArgumentTypeError, ArgumentValueError: arguments that do not fit.
         KernelRuntimeError: a failed assertion of the program.
-        UndefinedValueError, RaceError, OutOfBoundsAccessError: found with `check`.
+        DeadlockError, DivergenceError, BarrierError: lanes that cannot go on.
+        UndefinedValueError, RaceError, OutOfBoundsAccessError, MissingFenceError: found with
+            `check`.
     """
-    return Program(func)(*args, check=check)
+    return Program(func, form=form)(*args, check=check)

@@ -111,17 +111,21 @@ class Checker:
         if outer is not None and instances is not None and not _own(cells, outer):
             self._between_iterations(how, cells, flat, instances, span, group, outer, values)
         if cells.buffer.scope() == ir.GLOBAL and self._block is not None:
-            ledger = self._blocks.get(cells)
-            if ledger is None:
-                ledger = self._blocks[cells] = Ledger(cells.array.size)
-            clash = ledger.record(how, flat, self._block, span)
-            if clash is not None:
-                self._race(
-                    cells, flat, clash, how, span, self._block_name(clash.owner),
-                    self._block_name(clash.other),
-                )  # fmt: skip
+            self._between_blocks(how, cells, flat, span)
         if how != READ and cells.defined is not None:
             cells.defined.reshape(-1)[flat] = True
+
+    def _between_blocks(self, how: str, cells: Cells, flat: Array, span: Span) -> None:
+        assert self._block is not None
+        ledger = self._blocks.get(cells)
+        if ledger is None:
+            ledger = self._blocks[cells] = Ledger(cells.array.size)
+        clash = ledger.record(how, flat, self._block, span)
+        if clash is not None:
+            self._race(
+                cells, flat, clash, how, span, self._block_name(clash.owner),
+                self._block_name(clash.other),
+            )  # fmt: skip
 
     def _between_iterations(
         self, how: str, cells: Cells, flat: Array, instances: Any, span: Span, group: Group,
@@ -169,12 +173,7 @@ class Checker:
         instance = copy
         if instances is not None:
             instance = int(np.broadcast_to(np.asarray(instances), flat.shape)[which])
-        raise UndefinedValueError(
-            f"{cells.buffer.name}{index} is read before anything was written to it",
-            span=span,
-            hint="fill the buffer first (T.clear, T.fill, T.copy), or guard the read",
-            notes=self._notes(cells, group, instance),
-        )
+        raise undefined(cells, index, span, self._notes(cells, group, instance))
 
     def output(self, cells: Cells, span: Span) -> None:
         """The kernel has run; an output that it returns has a value everywhere."""
@@ -192,6 +191,16 @@ class Checker:
                 cells.buffer.describe(),
             ],
         )
+
+
+def undefined(cells: Cells, index: list[int], span: Span, notes: list[str]) -> UndefinedValueError:
+    """An element without a value is read."""
+    return UndefinedValueError(
+        f"{cells.buffer.name}{index} is read before anything was written to it",
+        span=span,
+        hint="fill the buffer first (T.clear, T.fill, T.copy), or guard the read",
+        notes=notes,
+    )
 
 
 def _outermost(group: Group) -> Group | None:

@@ -63,6 +63,18 @@ class Box:
         return self.cells.flat((*self.copy, *grid), shape)
 
 
+def contents(box: Box) -> Array:
+    """The contents of a region; 0 where it lies outside of its buffer."""
+    cells = box.cells
+    where: tuple[Any, ...] = (*box.copy, *box.inside)
+    found = cells.array[where].astype(cells.kind)
+    if not box.sticks_out:
+        return np.asarray(found)
+    result = np.zeros(box.shape, cells.kind)
+    result[box.part] = found
+    return result
+
+
 class Tiles:
     """Runs tile operations in the state of `values`."""
 
@@ -118,7 +130,7 @@ class Tiles:
         targets = [Box(r, self._values.storage(r.buffer), copy) for r in op.writes()]
         if self._values.checker is not None:
             self._watch(op, sources, targets, instance)
-        inputs = tuple(self._read(box) for box in sources)
+        inputs = tuple(contents(box) for box in sources)
         for box, result in zip(targets, op.compute(inputs), strict=True):
             source = ir.DType.of(result.dtype)
             values = np.asarray(evaluate_cast(result, source, box.region.dtype))
@@ -150,18 +162,6 @@ class Tiles:
 
         mins = tuple(ir.Const(number(m), _INT64) for m in region.mins)
         return region.replace(mins=mins, extents=tuple(max(number(e), 0) for e in region.extents))
-
-    @staticmethod
-    def _read(box: Box) -> Array:
-        """The contents of a region; 0 where it lies outside of its buffer."""
-        cells = box.cells
-        where: tuple[Any, ...] = (*box.copy, *box.inside)
-        found = cells.array[where].astype(cells.kind)
-        if not box.sticks_out:
-            return np.asarray(found)
-        result = np.zeros(box.shape, cells.kind)
-        result[box.part] = found
-        return result
 
     def _watch(
         self, op: TileOp, sources: list[Box], targets: list[Box], instance: int | None

@@ -48,6 +48,7 @@ _ALLOC = {
     "local": "alloc_local",
 }
 _DEFAULT_SCOPE = {"alloc_shared": "shared.dyn", "alloc_fragment": "local.fragment"}
+_LAUNCH_WORDS = ("prelude", "cluster_dims", "warp")
 _LOOP = {"serial": "serial", "unroll": "unroll", "vectorized": "vectorized"}
 
 
@@ -243,14 +244,14 @@ class Printer:
             return self.expr(value)
         if isinstance(value, Enum):
             return f"T.{type(value).__name__}.{value.name}"
+        to_script = getattr(value, "script", None)
+        if callable(to_script):
+            return str(to_script(self))
         if isinstance(value, (tuple, list)):
             inner = ", ".join(self._operand(v) for v in value)
             return f"[{inner}]"
         if isinstance(value, dict):
             return "{" + ", ".join(f"{k!r}: {self._operand(v)}" for k, v in value.items()) + "}"
-        to_script = getattr(value, "script", None)
-        if callable(to_script):
-            return str(to_script(self))
         return str.__repr__(value) if isinstance(value, str) else repr(value)
 
     # statements
@@ -378,7 +379,7 @@ class Printer:
             args.append(f"threads={count[0] if len(count) == 1 else count!r}")
         notes = dict(node.annotations)
         swizzle, layouts = notes.pop("swizzle", None), notes.pop("layouts", None)
-        args += [f"{k}={self._operand(v)}" for k, v in notes.items()]
+        args += [f"{k}={self._operand(notes.pop(k))}" for k in _LAUNCH_WORDS if k in notes]
         names = [self.name(v) for v in node.grid_vars]
         target = names[0] if len(names) == 1 else f"({', '.join(names)})"
         self.line(f"with T.Kernel({', '.join(args)}) as {target}:")
@@ -391,6 +392,9 @@ class Printer:
         if swizzle is not None:
             self.line(f"T.use_swizzle({swizzle[0]}, {swizzle[1]!r})")
         self.stmt(node.body)
+        if notes:  # below the buffers that they may name
+            words = ", ".join(f"{k}={self._operand(v)}" for k, v in notes.items())
+            self.line(f"T.annotate_launch({words})")
         if layouts is not None:
             pairs = ", ".join(f"{self.name(b)}: {self._operand(x)}" for b, x in layouts)
             self.line(f"T.annotate_layout({{{pairs}}})")

@@ -6,7 +6,8 @@ from typing import Any
 
 from tilec import ir
 from tilec.diagnostics import OperandError, ShapeError
-from tilec.language.builder import UNNAMED, builder
+from tilec.language.builder import BRANCH, UNNAMED, builder
+from tilec.language.lanes import fence_barrier_init, mbarrier_init, shuffle_elect, sync_threads
 from tilec.language.launch import _launch
 
 
@@ -73,7 +74,12 @@ def alloc_var(dtype: Any, *args: Any, scope: str = "local.var", init: Any = None
 
 
 def alloc_barrier(arrive_count: Any) -> ir.Buffer:
-    """An array of arrival barriers in shared memory; needs a backend with the capability.
+    """An array of transaction barriers in shared memory, ready for use.
+
+    One lane initialises them with their arrive counts; then all lanes meet.
+
+    Args:
+        arrive_count: arrivals of each phase, an int, or one per barrier.
 
     Raises:
         ShapeError: an arrive count below 1.
@@ -91,4 +97,11 @@ def alloc_barrier(arrive_count: Any) -> ir.Buffer:
         UNNAMED, (len(counts),), ir.DType("uint64"), "shared.barrier", span=ir.caller_span()
     )
     active.emit(ir.Alloc(buffer, span=ir.caller_span()))
+    with active.block(BRANCH) as frame:
+        for number, count in enumerate(counts):
+            mbarrier_init(buffer[number], count)
+        fence_barrier_init()
+    span = ir.caller_span()
+    active.emit(ir.If(shuffle_elect(0), frame.body(span), span=span))
+    sync_threads()
     return buffer

@@ -8,7 +8,7 @@ import itertools
 import linecache
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType
 from typing import Any
 
@@ -23,6 +23,7 @@ from tilec.diagnostics import (
     did_you_mean,
 )
 from tilec.language.builder import Builder, name_buffer
+from tilec.language.lanes import known_atoms
 from tilec.language.params import ConstVar, TensorSpec, scalar_param
 from tilec.language.source import annotations_of, function_span, return_span, staged_function
 from tilec.options import options
@@ -347,8 +348,8 @@ class EagerFunction:
         return made
 
 
-def from_script(text: str) -> ir.PrimFunc:
-    """The function printed by ``func.script()``.
+def from_script(text: str, atoms: Iterable[Any] = ()) -> ir.PrimFunc:
+    """The function printed by ``func.script()``; `atoms` are matrix atoms that it may name.
 
     Raises:
         OperandError: the text does not define exactly one prim_func.
@@ -358,7 +359,8 @@ def from_script(text: str) -> ir.PrimFunc:
     filename = f"<tilec script {next(_SCRIPT_NUMBER)}>"
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     scope: dict[str, Any] = {"T": language, "__name__": "__tilec_script__"}
-    exec(compile(text, filename, "exec"), scope)  # noqa: S102
+    with known_atoms(atoms):
+        exec(compile(text, filename, "exec"), scope)  # noqa: S102
     found = [v for v in scope.values() if isinstance(v, ir.PrimFunc)]
     if len(found) != 1:
         raise OperandError(f"the script defines {len(found)} functions, expected one")

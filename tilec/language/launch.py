@@ -129,7 +129,11 @@ class KernelFrame:
 
 
 def Kernel(  # noqa: N802
-    *blocks: Any, threads: Any = None, prelude: str | None = None, cluster_dims: Any = None
+    *blocks: Any,
+    threads: Any = None,
+    prelude: str | None = None,
+    cluster_dims: Any = None,
+    warp: int | None = None,
 ) -> KernelFrame:
     """Launch a grid of blocks: ``with T.Kernel(gx, gy, threads=128) as (bx, by):``.
 
@@ -138,6 +142,7 @@ def Kernel(  # noqa: N802
         threads: lanes per block, an int or up to three; None leaves it to the backend.
         prelude: source text put before the device code.
         cluster_dims: cluster shape, a hint where clusters do not exist.
+        warp: lanes of a warp; says that the body is in thread form, what each lane does.
 
     Raises:
         LaunchError: no or more than three extents, a non-positive count.
@@ -156,6 +161,8 @@ def Kernel(  # noqa: N802
         dims = _dims("cluster_dims", cluster_dims)
         if dims != (1, 1, 1):
             annotations["cluster_dims"] = list(dims)
+    if warp is not None:
+        annotations["warp"] = _dims("warp", warp)[0]
     grid = tuple(_extent(b, n) for n, b in enumerate(blocks))
     return KernelFrame(grid, None if threads is None else _dims("threads", threads), annotations)
 
@@ -264,13 +271,11 @@ def annotate_layout(layout_map: dict[Any, Any]) -> None:
         frame.layouts[buffer] = made
 
 
+def annotate_launch(**notes: Any) -> None:
+    """Attach facts that passes know to the launch being traced."""
+    _launch("T.annotate_launch").annotations.update(notes)
+
+
 def func_attr(attrs: dict[str, Any]) -> None:
     """Attach attributes to the function being traced."""
     builder("T.func_attr").attrs.update(attrs)
-
-
-def sync_threads(*_barrier: Any) -> None:
-    """A barrier for all lanes of the block."""
-    _launch("T.sync_threads")
-    call = ir.Call("sync", (), ir.DType("int32"), span=ir.caller_span())
-    builder("T.sync_threads").emit(ir.Evaluate(call, span=ir.caller_span()))
