@@ -1,4 +1,4 @@
-"""Every compilation in the tests is verified after each pass.
+"""Every compilation in the tests is verified after each pass, small kernels by executing them.
 
 Recipes and examples run by the C backend and by the reference interpreter, which also looks for
 undefined values, accesses outside of buffers and races.
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 os.environ.setdefault("TILEC_VERIFY", "1")
+os.environ.setdefault("TILEC_VERIFY_STEPS", "40000")
 
 TWICE = ("recipes", "examples")
 TARGETS = [

@@ -235,7 +235,16 @@ class Options:
         _default_cache_dir,
     )
     verbose = _flag("Report what is compiled, with which tools, and how long it took.")
-    verify = _flag("Verify the IR after every pass.")
+    verify = _flag(
+        "Verify every pass: the IR keeps its rules, and on generated arguments it computes the "
+        "same as before."
+    )
+    verify_steps = _whole(
+        "Steps that the interpreter may take in one run when passes are verified; 0 means that "
+        "nothing is executed.",
+        default=400_000,
+        least=0,
+    )
     dump_dir: Option[Path | None] = _folder(
         "Write the IR after every pass, and the generated sources, into this folder.", lambda: None
     )

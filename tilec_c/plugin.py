@@ -25,6 +25,7 @@ from tilec.host import generate_host_source, host_symbol
 from tilec_c.codegen import emit_device
 from tilec_c.execution import load
 from tilec_c.lowerings import LOWERINGS
+from tilec_c.meanings import MEANINGS
 from tilec_c.pipeline import PIPELINE
 from tilec_c.toolchain import find_toolchain
 
@@ -87,6 +88,7 @@ CPU = BackendModule(
     host_codegens=(HostCodegen("c", _host),),
     capabilities=_capabilities,
     lowerings=LOWERINGS,
+    meanings=MEANINGS,
     toolchain=_toolchain,
 )
 

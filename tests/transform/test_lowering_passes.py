@@ -267,6 +267,7 @@ def test_parallel_is_a_vector_loop_where_iterations_are_apart() -> None:
         for i_1 in T.serial(8):
             for j_1 in T.serial(64):
                 B[i_1] = A[i_1, j_1]
+        T.annotate_launch(one_lane=True)
     """)
 
 
@@ -284,6 +285,7 @@ def test_vectorized_loop_with_a_dependence_is_a_plain_loop() -> None:
             A[i + 1] = A[i]
         for i_1 in T.serial(64, annotations={'simd': True}):
             B[i_1] = A[63 - i_1]
+        T.annotate_launch(one_lane=True)
     """)
 
 

@@ -7,6 +7,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from tilec.backend.artifact import (
         CompiledArtifact,
         DeviceProgram,
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     )
     from tilec.backend.context import BackendContext
     from tilec.backend.target import Target
-    from tilec.ir import Module
+    from tilec.ir import BufferRegion, Call, Expr, Module
 
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
@@ -81,6 +83,28 @@ class HostCodegenHook(NamedTuple):
 
     name: str
     prepare: Callable[[Module, BackendContext], Module]
+
+
+class Execution(Protocol):
+    """What the meaning of an intrinsic sees of a program that the interpreter runs."""
+
+    def value(self, node: Expr | int) -> Any:
+        """The number behind an argument; where lanes differ, an array over them."""
+
+    def read(self, region: BufferRegion) -> np.ndarray[Any, Any]:
+        """The contents of a region, 0 where it lies outside of its buffer."""
+
+    def write(self, region: BufferRegion, values: np.ndarray[Any, Any]) -> None:
+        """Set the contents of a region; what lies outside of its buffer is dropped."""
+
+
+Meaning = Callable[[Any, "Call", Any], Any]
+"""``(execution, call, mask) -> value``: what the interpreter does for an intrinsic of a backend.
+
+`mask` is True, or an array that says which lanes take part. What all lanes of a block do together
+gets an `Execution`; in thread form it is the state of the lanes
+(`tilec.interp.thread.values.LaneValues`), which can do more. None stands for the value 0.
+"""
 
 
 class Availability(NamedTuple):

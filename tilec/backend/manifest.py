@@ -12,6 +12,7 @@ from tilec.backend.components import (
     ExecutionBackendSpec,
     HostCodegen,
     HostCodegenHook,
+    Meaning,
     RuntimeShim,
     ToolchainInfo,
 )
@@ -51,6 +52,7 @@ class BackendModule:
         host_hook: run on the host module before host code generation.
         capabilities: the table of a target.
         lowerings: candidates for tile operations.
+        meanings: what the interpreter does for the backend's own intrinsics, by name.
         supports_target: tells backends of the same kind apart; required where there are several.
         config_keys: further ``pass_configs`` keys.
         dialect: import path of the module that kernel authors import as ``T``.
@@ -72,6 +74,7 @@ class BackendModule:
     host_hook: HostCodegenHook | None = None
     capabilities: Callable[[Target], Capabilities] = _default_capabilities
     lowerings: LoweringTable = field(default_factory=LoweringTable)
+    meanings: Mapping[str, Meaning] = field(default_factory=lambda: _EMPTY)
     supports_target: Callable[[Target], bool] | None = None
     config_keys: tuple[ConfigKey, ...] = ()
     dialect: str | None = None
@@ -85,7 +88,7 @@ class BackendModule:
     def __post_init__(self) -> None:
         for name in ("target_kinds", "execution_backends", "host_codegens", "config_keys"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        for name in ("pipelines", "device_codegens"):
+        for name in ("pipelines", "device_codegens", "meanings"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     def __repr__(self) -> str:

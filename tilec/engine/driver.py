@@ -182,7 +182,8 @@ def lower_to_host_device_ir(
         mod = ir.Module({mod.name: mod})
     ctx = context.pass_context() if ctx is None else ctx
     timing = Timing()
-    watching = [*_standard_instruments(ctx), timing, *registry().instruments(), *instruments]
+    standard = _standard_instruments(context, ctx)
+    watching = [*standard, timing, *registry().instruments(), *instruments]
     if ctx.flag(PassConfigKey.TL_AST_PRINT_ENABLE):
         print(mod.script())  # noqa: T201 - asked for by name
     mod = context.lower(mod, ctx, watching)
@@ -247,11 +248,15 @@ def single_function(func_or_mod: object) -> ir.PrimFunc:
     )
 
 
-def _standard_instruments(ctx: PassContext) -> list[Instrument]:
+def _standard_instruments(context: BackendContext, ctx: PassContext) -> list[Instrument]:
     """Observers that options and configuration ask for."""
     asked: list[Instrument] = []
-    if options.verify:
+    if options.verify or ctx.flag(PassConfigKey.TL_VERIFY_PASSES):
         asked.append(Verify())
+        if options.verify_steps:
+            from tilec.interp.passes import VerifyPasses  # noqa: PLC0415 - NumPy, only for this
+
+            asked.append(VerifyPasses(context.module.meanings, options.verify_steps))
     if ctx.flag(PassConfigKey.TL_ENABLE_DUMP_IR):
         asked.append(DumpIR(str(ctx.get(PassConfigKey.TL_DUMP_IR_DIR))))
     elif options.dump_dir is not None:

@@ -7,36 +7,51 @@ iterations and blocks that disagree about an element.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from tilec import ir
+from tilec.backend.components import Meaning
 from tilec.diagnostics import ArgumentCountError
 from tilec.interp.arguments import Binder
 from tilec.interp.checks import Checker
 from tilec.interp.machine import Machine
 from tilec.interp.memory import Cells
-from tilec.interp.thread import LaneChecker, ThreadMachine, is_thread_form, lane_checker
+from tilec.interp.split import SplitMachine, host_function
 from tilec.transform.base import PassContext
 from tilec.transform.negative_index import LegalizeNegativeIndex
 
 __all__ = ["Check", "Program", "run"]
 
 Check = bool | Literal["strict"]
-Form = Literal["tile", "thread"]
 
 
 class Program:
-    """A function made ready to be interpreted; call it with its inputs.
+    """A function, or a module in split form, made ready to be interpreted; call it with its inputs.
 
     Args:
         func: what to execute.
-        form: "tile" or "thread"; None to find out (`tilec.interp.thread.is_thread_form`).
+        meanings: of intrinsics that a backend adds (`BackendModule.meanings`).
+        limit: steps that a call may take; `machine.LimitError` is raised beyond.
+        negative: whether negative indices still have the meaning that the language gives them;
+            passes spell it out once.
     """
 
-    def __init__(self, func: ir.PrimFunc, *, form: Form | None = None) -> None:
-        self._lanes = is_thread_form(func) if form is None else form == "thread"
-        # What a negative index means is a rule of the language, which this pass spells out.
-        self._func = LegalizeNegativeIndex().run_function(func, PassContext())
+    def __init__(
+        self,
+        func: ir.PrimFunc | ir.Module,
+        *,
+        meanings: Mapping[str, Meaning] | None = None,
+        limit: int | None = None,
+        negative: bool = True,
+    ) -> None:
+        self._module = func if isinstance(func, ir.Module) else None
+        if isinstance(func, ir.Module):
+            func = host_function(func)
+        if negative and self._module is None:
+            func = LegalizeNegativeIndex().run_function(func, PassContext())
+        self._func = func
+        self._meanings, self._limit = meanings, limit
         outputs = sorted(func.attrs.get("out_idx", ()))
         self._outputs: list[ir.Buffer] = [
             p for n, p in enumerate(func.params) if n in outputs and isinstance(p, ir.Buffer)
@@ -44,10 +59,9 @@ class Program:
         self._inputs = [p for n, p in enumerate(func.params) if n not in outputs]
 
     def _machine(self, checker: Checker | None) -> Machine:
-        if self._lanes:
-            assert checker is None or isinstance(checker, LaneChecker)
-            return ThreadMachine(self._func, checker)
-        return Machine(self._func, checker)
+        if self._module is not None:
+            return SplitMachine(self._module, checker, self._meanings, self._limit)
+        return Machine(self._func, checker, self._meanings, self._limit)
 
     def __call__(self, *args: Any, check: Check = False) -> Any:
         """Execute it; see `run`."""
@@ -60,10 +74,7 @@ class Program:
         binder = Binder(func)
         binder.bind(self._inputs, args)
         results = [binder.output(buffer) for buffer in self._outputs]
-        checker: Checker | None = None
-        if check:
-            make = lane_checker if self._lanes else checker_of
-            checker = make(func, strict=check == "strict")
+        checker = Checker(func.name, strict=check == "strict") if check else None
         machine = self._machine(checker)
         machine.values.group.values.update(binder.scalars)
         for buffer, array in binder.arrays.items():
@@ -79,13 +90,13 @@ class Program:
         return given[0] if len(given) == 1 else given
 
 
-def checker_of(func: ir.PrimFunc, *, strict: bool) -> Checker:
-    """What looks for mistakes in tile form."""
-    return Checker(func.name, strict=strict)
-
-
-def run(func: ir.PrimFunc, *args: Any, check: Check = False, form: Form | None = None) -> Any:
-    """Execute a function in tile or thread form.
+def run(
+    func: ir.PrimFunc | ir.Module,
+    *args: Any,
+    check: Check = False,
+    meanings: Mapping[str, Meaning] | None = None,
+) -> Any:
+    """Execute a function in tile form, or a module in split form.
 
     Args:
         func: what to execute.
@@ -94,10 +105,8 @@ def run(func: ir.PrimFunc, *args: Any, check: Check = False, form: Form | None =
             changed in place.
         check: also report undefined values, accesses outside of on-chip buffers, conflicting
             iterations and races between blocks; ``"strict"`` reports accesses outside of global
-            tensors as well, though these have a meaning (reads give 0, writes are dropped). In
-            thread form also what nothing orders between lanes and what works beside them,
-            missing fences, and barriers whose counts do not fit.
-        form: "tile" or "thread"; None to find out.
+            tensors as well, though these have a meaning (reads give 0, writes are dropped).
+        meanings: of intrinsics that a backend adds (`BackendModule.meanings`).
 
     Returns:
         The outputs: None without any, a tensor if there is one, else a list.
@@ -105,8 +114,6 @@ def run(func: ir.PrimFunc, *args: Any, check: Check = False, form: Form | None =
     Raises:
         ArgumentCountError, ArgumentTypeError, ArgumentValueError: arguments that do not fit.
         KernelRuntimeError: a failed assertion of the program.
-        DeadlockError, DivergenceError, BarrierError: lanes that cannot go on.
-        UndefinedValueError, RaceError, OutOfBoundsAccessError, MissingFenceError: found with
-            `check`.
+        UndefinedValueError, RaceError, OutOfBoundsAccessError: found with `check`.
     """
-    return Program(func, form=form)(*args, check=check)
+    return Program(func, meanings=meanings)(*args, check=check)

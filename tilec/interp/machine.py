@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from tilec import ir
+from tilec.backend.components import Meaning
 from tilec.diagnostics import InternalError, KernelRuntimeError, NestingError
 from tilec.interp.checks import Checker
 from tilec.interp.groups import (
@@ -31,25 +32,44 @@ from tilec.interp.memory import allocate
 from tilec.interp.tiles import Tiles
 from tilec.interp.values import Values
 from tilec.ops import TileOp
+from tilec.transform.parallel import ONE_LANE, REDUCTION, SIMD
 
 PRIVATE = (ir.LOCAL, ir.LOCAL_VAR)
 DEFAULT_THREADS = 128
-_ORDERED = "reduction"  # a nest that combines elements into variables, with this annotation
 _ZERO = (ir.Const(0, ir.DType("int32")),)
+
+
+class LimitError(Exception):
+    """An execution took more steps than it was allowed."""
 
 
 class Machine:
     """One execution of a function.
 
+    Args:
+        func: what to execute.
+        checker: looks for mistakes, or None.
+        meanings: of intrinsics that a backend adds, by name.
+        limit: steps (statements, weighted by the instances that run them) that it may take.
+
     Attributes:
         values: the state; arguments are put there before `execute`.
     """
 
-    def __init__(self, func: ir.PrimFunc, checker: Checker | None) -> None:
+    def __init__(
+        self,
+        func: ir.PrimFunc,
+        checker: Checker | None,
+        meanings: Mapping[str, Meaning] | None = None,
+        limit: int | None = None,
+    ) -> None:
         self._func = func
         self._checker = checker
         self.values = Values(checker)
         self._tiles = Tiles(self.values)
+        given = (meanings or {}).items()
+        self.values.meanings = {name: self._tiles.calling(meaning) for name, meaning in given}
+        self._left = limit
         self._rules: dict[type, Callable[[Any, Mask], Mask]] = {
             ir.Seq: self._seq,
             ir.Bind: self._bind,
@@ -73,6 +93,10 @@ class Machine:
             self._stmt(self._func.body, True)
 
     def _stmt(self, node: Any, mask: Mask) -> Mask:
+        if self._left is not None:
+            self._left -= 1 + (self.values.group.count >> 9)
+            if self._left < 0:
+                raise LimitError
         rule = self._rules.get(type(node))
         if rule is not None:
             return rule(node, mask)
@@ -139,6 +163,9 @@ class Machine:
         if any(map(is_array, bounds)):
             return self._for_each(node, bounds, mask)
         group = values.group
+        alone = group.kind == ITERATIONS or mask is True
+        if alone and SIMD in node.annotations and REDUCTION not in node.annotations:
+            return self._at_once(node, bounds, mask)
         start, stop, step = (int(b) for b in bounds)
         group.broken.append(False)
         loops = self._checker.loops if self._checker is not None else None
@@ -155,6 +182,29 @@ class Machine:
                 break
         group.broken.pop()
         return self._living(mask)
+
+    def _at_once(self, node: ir.For, bounds: list[Any], mask: Mask) -> Mask:
+        """A vector loop; a wrong claim that its iterations are independent changes results."""
+        values = self.values
+        outer = values.group
+        nested = outer.kind == ITERATIONS
+        places = np.arange(*(int(b) for b in bounds))
+        if not len(places):
+            return mask
+        lead = outer.shape if nested else ()
+        names = (*(outer.names if nested else ()), node.var.name)
+        group = Group(ITERATIONS, (*lead, len(places)), names, outer)
+        group.values[node.var] = places.reshape((1,) * len(lead) + (-1,))
+        values.group = group
+        if self._checker is not None and not nested:
+            self._checker.nest()
+        try:
+            self._stmt(node.body, settled(_widened(mask, len(group.shape))))
+        finally:
+            values.group = outer
+            if self._checker is not None and not nested:
+                self._checker.nest()
+        return mask
 
     def _for_each(self, node: ir.For, bounds: list[Any], mask: Mask) -> Mask:
         """A loop whose bounds differ between instances."""
@@ -216,7 +266,8 @@ class Machine:
     def _launch(self, node: ir.Launch, mask: Mask) -> Mask:
         values, checker = self.values, self._checker
         grid = tuple(max(values.integer(g), 0) for g in node.grid)
-        x, y, z = node.threads or (DEFAULT_THREADS, 1, 1)
+        one = ONE_LANE in node.annotations
+        x, y, z = (1, 1, 1) if one else node.threads or (DEFAULT_THREADS, 1, 1)
         names = tuple(v.name for v in reversed(node.thread_vars))
         outer = values.group
         if checker is not None:
@@ -239,7 +290,7 @@ class Machine:
     def _parallel(self, node: ir.Parallel, mask: Mask) -> Mask:
         values = self.values
         outer = values.group
-        if _ORDERED in node.annotations:
+        if REDUCTION in node.annotations:
             return self._ordered(node, mask)
         nested = outer.kind == ITERATIONS
         if not nested and mask is not True:

@@ -8,6 +8,7 @@ import numpy as np
 
 from tilec import ir
 from tilec.arith import evaluate_cast
+from tilec.backend.components import Meaning
 from tilec.diagnostics import NestingError, Span
 from tilec.interp.groups import Array, Group, Mask, is_array
 from tilec.interp.ledger import ATOMIC, READ, WRITE
@@ -132,13 +133,35 @@ class Tiles:
             self._watch(op, sources, targets, instance)
         inputs = tuple(contents(box) for box in sources)
         for box, result in zip(targets, op.compute(inputs), strict=True):
-            source = ir.DType.of(result.dtype)
-            values = np.asarray(evaluate_cast(result, source, box.region.dtype))
-            values = values.reshape(box.shape)[box.part]
-            where: tuple[Any, ...] = (*box.copy, *box.inside)
-            box.cells.array[where] = values
+            self._write(box, result)
 
-    def _number(self, value: ir.Expr, op: TileOp, copy: tuple[int, ...]) -> Any:
+    # what a backend's own intrinsics do
+
+    def calling(self, meaning: Meaning) -> Meaning:
+        """A meaning that gets an `Execution` to work with."""
+
+        def run(values: Values, call: ir.Call, mask: Mask) -> Any:
+            del values
+            if mask is not True:
+                raise NestingError(f"{call.name} is done by all lanes together", span=call.span)
+            value = meaning(_Operands(self, call), call, mask)
+            return 0 if value is None else value
+
+        return run
+
+    def place(self, region: ir.BufferRegion, by: ir.Node, *, write: bool) -> Box:
+        """A region that all lanes access together, at its place."""
+        placed = self._placed(region, by, ())
+        box = Box(placed, self._values.storage(region.buffer), ())
+        checker, group = self._values.checker, self._values.group
+        if checker is not None:
+            if box.sticks_out and checker.watches_bounds(box.cells):
+                self._outside(box, by.span, group, None, write=write)
+            how = WRITE if write else READ
+            checker.access(how, box.cells, box.flat().reshape(-1), None, by.span, group)
+        return box
+
+    def _number(self, value: ir.Expr, op: ir.Node, copy: tuple[int, ...]) -> Any:
         number = self._values.value(value, True)
         if not is_array(number):
             return number
@@ -147,7 +170,7 @@ class Tiles:
             return np.asarray(full[copy]).item()
         if (full != full.reshape(-1)[0]).any():
             raise NestingError(
-                f"T.{op.script_name} is done by all lanes together, but an operand depends on "
+                f"{_title(op)} is done by all lanes together, but an operand depends on "
                 "the lane index",
                 span=op.span,
                 hint="copy element by element in a loop, or index with T.Parallel variables",
@@ -155,13 +178,21 @@ class Tiles:
         return full.reshape(-1)[0].item()
 
     def _placed(
-        self, region: ir.BufferRegion, op: TileOp, copy: tuple[int, ...]
+        self, region: ir.BufferRegion, op: ir.Node, copy: tuple[int, ...]
     ) -> ir.BufferRegion:
         def number(value: Any) -> int:
             return value if isinstance(value, int) else int(self._number(value, op, copy))
 
         mins = tuple(ir.Const(number(m), _INT64) for m in region.mins)
         return region.replace(mins=mins, extents=tuple(max(number(e), 0) for e in region.extents))
+
+    @staticmethod
+    def _write(box: Box, result: Any) -> None:
+        """Set the part of a region that is inside its buffer."""
+        source = ir.DType.of(result.dtype)
+        values = np.asarray(evaluate_cast(result, source, box.region.dtype))
+        where: tuple[Any, ...] = (*box.copy, *box.inside)
+        box.cells.array[where] = values.reshape(box.shape)[box.part]
 
     def _watch(
         self, op: TileOp, sources: list[Box], targets: list[Box], instance: int | None
@@ -193,6 +224,28 @@ class Tiles:
         checker = self._values.checker
         assert checker is not None
         checker.outside(box.cells, place, span, group, instance, write=write)
+
+
+class _Operands:
+    """The `Execution` that the meaning of one call works with."""
+
+    def __init__(self, tiles: Tiles, call: ir.Call) -> None:
+        self._tiles = tiles
+        self._call = call
+
+    def value(self, node: Any) -> Any:
+        return node if isinstance(node, int) else self._tiles._values.value(node, True)
+
+    def read(self, region: ir.BufferRegion) -> Array:
+        return contents(self._tiles.place(region, self._call, write=False))
+
+    def write(self, region: ir.BufferRegion, values: Array) -> None:
+        Tiles._write(self._tiles.place(region, self._call, write=True), values)
+
+
+def _title(node: ir.Node) -> str:
+    name = getattr(node, "script_name", "")
+    return f"T.{name}" if name else str(getattr(node, "name", ""))
 
 
 def _wanted(source: Box, target: Box) -> Array | None:

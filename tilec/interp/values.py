@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from tilec.arith import (
     evaluate_unary,
     value_dtype,
 )
+from tilec.backend.components import Meaning
 from tilec.diagnostics import InternalError, NestingError, Span
 from tilec.interp.checks import Checker
 from tilec.interp.groups import (
@@ -45,9 +46,11 @@ class Values:
         group: what executes the current statement.
         cells: storage by buffer.
         checker: watches accesses, or None.
+        meanings: of intrinsics that are not the language's own, by name.
     """
 
     def __init__(self, checker: Checker | None) -> None:
+        self.meanings: Mapping[str, Meaning] = {}
         self.group = Group(HOST, (), (), None)
         self.cells: dict[ir.Buffer, Cells] = {}
         self.checker = checker
@@ -149,6 +152,8 @@ class Values:
                     hint="move it out of control flow that depends on the lane index",
                 )
             return 0
+        if node.name in self.meanings:
+            return self.meanings[node.name](self, node, mask)
         args = [self.value(a, mask) for a in node.args]
         return evaluate_call(node.name, args, node.dtype, node.args[0].dtype)
 

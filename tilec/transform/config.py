@@ -176,6 +176,9 @@ class PassConfigKey(StrEnum):
     TL_DISABLE_PRELOWER_SEMANTIC_CHECK = (
         "tl.disable_prelower_semantic_check", _BOOL, False, "Skip the checks before lowering.",
     )  # fmt: skip
+    TL_VERIFY_PASSES = (
+        "tl.verify_passes", _BOOL, False, "Verify every pass, as TILEC_VERIFY=1 does.",
+    )  # fmt: skip
     TL_DISABLE_OUT_OF_BOUND_WARNING = (
         "tl.disable_out_of_bound_warning", _BOOL, True, "No warning for accesses out of range.",
     )  # fmt: skip

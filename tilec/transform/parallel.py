@@ -22,6 +22,8 @@ from tilec.transform.base import PassContext, StatementPass
 SIMD = "simd"
 REDUCTION = "reduction"
 """Annotation of a nest that combines elements into variables, in any order."""
+ONE_LANE = "one_lane"
+"""Annotation of a launch whose body runs once per block, however many lanes were asked for."""
 
 
 class LowerParallel(StatementPass):
@@ -37,6 +39,8 @@ class LowerParallel(StatementPass):
         del ctx
         if isinstance(node, ir.Parallel):
             return _loops(node)
+        if isinstance(node, ir.Launch):
+            return node.replace(annotations={**node.annotations, ONE_LANE: True})
         if isinstance(node, ir.For) and node.kind == "vectorized":
             notes = {SIMD: True} if may_vectorize(node.body, node.var) else {}
             return node.replace(kind="serial", annotations=notes)
