@@ -1,7 +1,7 @@
 """Expressions as C text with the semantics of `tilec.arith.semantics`.
 
-float16 and bfloat16 values are held in a ``float`` that is exactly representable in the narrow
-format: loads widen, every operation rounds, stores narrow. Narrow integers are cast back to their
+Values of float16, bfloat16 and narrower are held in a ``float`` that the narrow format has
+exactly: loads widen, every operation rounds, stores narrow. Narrow integers are cast back to their
 width after each operation, because C computes them as ``int``.
 """
 
@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from tilec import ir
+from tilec.arith import round_value
 from tilec.backend.c_family.literals import float_literal, int_literal, round_float
 from tilec.backend.c_family.names import NameTable
 from tilec.backend.c_family.types import SHORT, STORAGE, VALUE, is_small_float, unsupported
@@ -137,6 +138,10 @@ class ExprPrinter:
             raise InternalError(f"{buffer.describe()} is not flat")
         return f"{name}[{self(indices[0])}]"
 
+    def may_overflow(self, node: ir.Binary | ir.Unary) -> bool:
+        """Whether a sum, difference, product or negation has to be computed without a sign."""
+        return not self.WRAPS and node.dtype.is_int
+
     # conversions between storage and value
 
     def widen(self, text: str, dtype: DType) -> Text:
@@ -160,7 +165,7 @@ class ExprPrinter:
         return f"{self.convert(FLOAT32, value.dtype)}({text})"
 
     def rounded(self, text: str, dtype: DType, source: DType = FLOAT32) -> Text:
-        """`text`, a computation in `source`, rounded to a 16-bit format."""
+        """`text`, a computation in `source`, rounded to a narrow format."""
         return f"{self.convert(dtype, FLOAT32)}({self.convert(source, dtype)}({text}))", ATOM
 
     # nodes
@@ -178,9 +183,10 @@ class ExprPrinter:
         if dtype.is_integer:
             text = int_literal(int(value), dtype)
             return text, UNARY if text.startswith("-") else ATOM
-        if dtype.code not in ("float", "bfloat"):
+        if str(dtype) not in SHORT:
             raise unsupported(dtype, None)
-        number = round_float(float(value), dtype)
+        native = dtype.code in ("float", "bfloat")
+        number = round_float(float(value), dtype) if native else float(round_value(value, dtype))
         double = dtype.bits == 64
         if not math.isfinite(number):
             text = self.float_special(number, double)
@@ -233,7 +239,7 @@ class ExprPrinter:
             return text, level
         if is_small_float(dtype):
             return self.rounded(text, dtype)
-        if not self.WRAPS and dtype.is_int and op in (BinOp.ADD, BinOp.SUB, BinOp.MUL):
+        if op in (BinOp.ADD, BinOp.SUB, BinOp.MUL) and self.may_overflow(node):
             wide = "uint64_t" if dtype.bits == 64 else "uint32_t"
             text = f"({wide}){self(node.lhs, UNARY)} {symbol} ({wide}){self(node.rhs, UNARY)}"
             return f"({self.value_type(dtype)})({text})", UNARY
@@ -292,7 +298,7 @@ class ExprPrinter:
             if node.dtype.is_bool:
                 return f"!{inner}", UNARY
             return self._narrow(f"~{inner}", UNARY, node.dtype)
-        if not self.WRAPS and node.dtype.is_int:
+        if self.may_overflow(node):
             zero = ir.Const(0, node.dtype)
             return self._binary(ir.Binary(BinOp.SUB, zero, node.value, node.dtype))
         space = " " if inner.startswith("-") else ""
@@ -375,7 +381,7 @@ class ExprPrinter:
         elif source.is_float:
             text = f"{self.helper('bits', source)}({self(inner)})"
         if is_small_float(target):
-            return self.widen(f"(uint16_t){text}", target)
+            return self.widen(f"({self.storage_type(target)}){text}", target)
         if target.is_float:
             return f"{self.helper('from_bits', target)}({text})", ATOM
         return f"({self.value_type(target)}){text}", level

@@ -23,13 +23,18 @@ SHORT: dict[str, str] = {
     "bfloat16": "bf16",
     "float32": "f32",
     "float64": "f64",
+    "tfloat32": "f32",
+    **{f"float8_{v}": v for v in ("e3m4", "e4m3fnuz", "e4m3b11fnuz", "e5m2", "e5m2fnuz")},
+    "float8_e4m3": "e4m3",
+    "float8_e4m3fn": "e4m3",
+    "float8_e8m0fnu": "e8m0",
 }
 """Suffix of helper functions by dtype."""
 
 
 def is_small_float(dtype: DType) -> bool:
-    """Whether values are stored in 16 bits and computed in float, rounding after each step."""
-    return dtype.is_float and dtype.bits == 16
+    """Whether values are stored in 16 or 8 bits and computed in float, rounding after each step."""
+    return dtype.is_float and dtype.bits <= 16
 
 
 def unsupported(dtype: DType, span: Span | None) -> CapabilityError:
