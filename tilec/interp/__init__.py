@@ -18,12 +18,14 @@ from tilec.interp.checks import Checker
 from tilec.interp.machine import Machine
 from tilec.interp.memory import Cells
 from tilec.interp.split import SplitMachine, host_function
+from tilec.interp.thread import LaneChecker, ThreadMachine, is_thread_form, lane_checker
 from tilec.transform.base import PassContext
 from tilec.transform.negative_index import LegalizeNegativeIndex
 
 __all__ = ["Check", "Program", "run"]
 
 Check = bool | Literal["strict"]
+Form = Literal["tile", "thread"]
 
 
 class Program:
@@ -35,6 +37,7 @@ class Program:
         limit: steps that a call may take; `machine.LimitError` is raised beyond.
         negative: whether negative indices still have the meaning that the language gives them;
             passes spell it out once.
+        form: "tile" or "thread"; None to find out (`tilec.interp.thread.is_thread_form`).
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class Program:
         meanings: Mapping[str, Meaning] | None = None,
         limit: int | None = None,
         negative: bool = True,
+        form: Form | None = None,
     ) -> None:
         self._module = func if isinstance(func, ir.Module) else None
         if isinstance(func, ir.Module):
@@ -51,6 +55,9 @@ class Program:
         if negative and self._module is None:
             func = LegalizeNegativeIndex().run_function(func, PassContext())
         self._func = func
+        self._lanes = self._module is None and (
+            is_thread_form(func) if form is None else form == "thread"
+        )
         self._meanings, self._limit = meanings, limit
         outputs = sorted(func.attrs.get("out_idx", ()))
         self._outputs: list[ir.Buffer] = [
@@ -61,6 +68,9 @@ class Program:
     def _machine(self, checker: Checker | None) -> Machine:
         if self._module is not None:
             return SplitMachine(self._module, checker, self._meanings, self._limit)
+        if self._lanes:
+            assert checker is None or isinstance(checker, LaneChecker)
+            return ThreadMachine(self._func, checker, self._meanings, self._limit)
         return Machine(self._func, checker, self._meanings, self._limit)
 
     def __call__(self, *args: Any, check: Check = False) -> Any:
@@ -74,7 +84,10 @@ class Program:
         binder = Binder(func)
         binder.bind(self._inputs, args)
         results = [binder.output(buffer) for buffer in self._outputs]
-        checker = Checker(func.name, strict=check == "strict") if check else None
+        checker: Checker | None = None
+        if check:
+            make = lane_checker if self._lanes else checker_of
+            checker = make(func, strict=check == "strict")
         machine = self._machine(checker)
         machine.values.group.values.update(binder.scalars)
         for buffer, array in binder.arrays.items():
@@ -90,13 +103,19 @@ class Program:
         return given[0] if len(given) == 1 else given
 
 
+def checker_of(func: ir.PrimFunc, *, strict: bool) -> Checker:
+    """What looks for mistakes in tile form."""
+    return Checker(func.name, strict=strict)
+
+
 def run(
     func: ir.PrimFunc | ir.Module,
     *args: Any,
     check: Check = False,
     meanings: Mapping[str, Meaning] | None = None,
+    form: Form | None = None,
 ) -> Any:
-    """Execute a function in tile form, or a module in split form.
+    """Execute a function in tile or thread form, or a module in split form.
 
     Args:
         func: what to execute.
@@ -105,8 +124,11 @@ def run(
             changed in place.
         check: also report undefined values, accesses outside of on-chip buffers, conflicting
             iterations and races between blocks; ``"strict"`` reports accesses outside of global
-            tensors as well, though these have a meaning (reads give 0, writes are dropped).
+            tensors as well, though these have a meaning (reads give 0, writes are dropped). In
+            thread form also what nothing orders between lanes and what works beside them,
+            missing fences, and barriers whose counts do not fit.
         meanings: of intrinsics that a backend adds (`BackendModule.meanings`).
+        form: "tile" or "thread"; None to find out.
 
     Returns:
         The outputs: None without any, a tensor if there is one, else a list.
@@ -114,6 +136,8 @@ def run(
     Raises:
         ArgumentCountError, ArgumentTypeError, ArgumentValueError: arguments that do not fit.
         KernelRuntimeError: a failed assertion of the program.
-        UndefinedValueError, RaceError, OutOfBoundsAccessError: found with `check`.
+        DeadlockError, DivergenceError, BarrierError: lanes that cannot go on.
+        UndefinedValueError, RaceError, OutOfBoundsAccessError, MissingFenceError: found with
+            `check`.
     """
-    return Program(func, meanings=meanings)(*args, check=check)
+    return Program(func, meanings=meanings, form=form)(*args, check=check)
