@@ -142,8 +142,9 @@ class Lanes:
             )
             plain = {v: e for v, e in values.items() if not isinstance(e, ir.Expr)}
             here = [x for x in lanes if evaluate(cond, {**plain, self._tid: x})]
-            self.run(node.then, values, here)
-            if node.other is not None:
+            if here:
+                self.run(node.then, values, here)
+            if node.other is not None and len(here) < len(lanes):
                 self.run(node.other, values, [x for x in lanes if x not in here])
         elif isinstance(node, ir.Evaluate) and node.value.name == "sync":
             assert len(lanes) == LANES

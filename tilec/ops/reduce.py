@@ -152,19 +152,22 @@ class Reduce(TileOp):
     def _keeps_nan(self) -> bool:
         return self.nan_propagate and self.dst.dtype.is_float and self.kind in _EXTREMA
 
+    def contribution(self, old: ir.Expr) -> ir.Expr:
+        """What the old value of a destination contributes."""
+        wide = ir.cast(old, self.accumulator)
+        if self.kind == "absmax" and not wide.dtype.is_uint:
+            return ir.Call("abs", (wide,), wide.dtype, span=self.span)
+        return wide
+
     def _old(self, dst_at: tuple[Any, ...]) -> ir.Expr:
-        """What the old value of the destination contributes."""
-        old = ir.cast(load(self.dst, dst_at), self.accumulator)
-        if self.kind == "absmax" and not old.dtype.is_uint:
-            return ir.Call("abs", (old,), old.dtype, span=self.span)
-        return old
+        return self.contribution(load(self.dst, dst_at))
 
     def lower(self) -> ir.Stmt:
         """Loops that read the source in the order of its storage."""
         inner = self.src.extents[self.dim + 1 :]
         if all(isinstance(e, int) for e in inner) and math.prod(inner) > 1:
             return self._lower_columns()
-        return self._lower_rows()
+        return self.lower_rows()
 
     def _indices(
         self, variables: tuple[Any, ...], step: ir.Var
@@ -176,8 +179,8 @@ class Reduce(TileOp):
             return src_at, (*variables[:dim], 0, *variables[dim:])
         return src_at, variables or (0,)
 
-    def _lower_rows(self) -> ir.Stmt:
-        """A parallel loop over rows, a loop along `dim` into a variable."""
+    def lower_rows(self) -> ir.Stmt:
+        """A parallel loop over rows, a loop along `dim` into a variable of the iteration."""
         src, dim = self.src.extents, self.dim
         outer = src[:dim] + src[dim + 1 :]
         variables = loop_vars(outer)

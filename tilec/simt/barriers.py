@@ -203,6 +203,13 @@ class _Inserter:
         sites = [s for b in bounds for s in self._accesses.expression(b, conds)]
         before = self._ordered(node, sites)
         steps = self._accesses.steps(node)
+        if _flat(node.body):
+            # Where no trip has to wait for another, one barrier in front serves them all.
+            entry, self._pending = self._pending, {}
+            body = self._trips(node.body, node.var, steps, conds, ())
+            inside, self._pending = self._pending, entry
+            if body is node.body:
+                return _after([*before, *self._ordered(node, list(inside.values()))], node)
         body = self._trips(node.body, node.var, steps, conds, ())
         return _after(before, node if body is node.body else node.replace(body=body))
 
@@ -354,6 +361,16 @@ class _Inserter:
             used = ir.copy_bindings(ir.Seq((*lets, child), span=child.span))
             result.append(ir.If(cond, used, span=child.span))
         return result
+
+
+def _flat(body: ir.Stmt) -> bool:
+    """Whether a loop body is short work: no loops but vector ones, no waiting."""
+    return not any(
+        (isinstance(n, ir.For) and n.kind != "vectorized")
+        or isinstance(n, (ir.While, ir.Return))
+        or (isinstance(n, ir.Evaluate) and isinstance(n.value, ir.Call))
+        for n in ir.walk(body)
+    )
 
 
 def _after(before: list[ir.Stmt], node: ir.Stmt) -> ir.Stmt:

@@ -106,8 +106,8 @@ class Site:
     def after_loop(self, var: ir.Var | None, steps: Steps, bound: Iterable[ir.Var]) -> Site:
         """The same access seen from the next trip, or from behind the loop."""
         used = self.variables()
-        stale = self.stale | {v for v in bound if v in used and v is not var}
-        loops = self.loops
+        loops = self.loops  # variables of loops inside have all their values already
+        stale = self.stale | {v for v in bound if v in used and v is not var and v not in loops}
         if var is not None and var in used and var not in loops:
             loops = {**loops, var: steps}
         if loops is self.loops and stale == self.stale:

@@ -62,6 +62,8 @@ class LaneRule(NamedTuple):
             ``lanes.registers``.
         when: ``(op, lanes)`` -> True where it applies; False or the reason why not.
         cost: lower is better.
+        folds: ``(op)`` -> dimensions of fragments along which lanes combine values; layouts that
+            are free to choose keep those within few lanes.
     """
 
     op: type[ir.TileOp]
@@ -70,6 +72,7 @@ class LaneRule(NamedTuple):
     lower: Callable[[Any, Lanes], ir.Stmt]
     when: Callable[[Any, Lanes], bool | str]
     cost: float = 0.0
+    folds: Callable[[Any], Mapping[ir.Buffer, int]] | None = None
 
 
 class RuleTable:

@@ -54,7 +54,7 @@ class SerializeLanes(StatementPass):
 
 def _serialize(launch: ir.Launch, default: int) -> ir.Launch:
     threads = launch.threads or (default, 1, 1)
-    facts = _Facts(set(launch.thread_vars))
+    facts = LaneFacts(set(launch.thread_vars))
     facts.solve(launch.body)
     if not facts.found and not any(v in facts.threads for v in ir.free_vars(launch.body)):
         return launch
@@ -66,7 +66,7 @@ def _is_effect(node: Any) -> bool:
     return isinstance(node, ir.Call) and not ir.is_pure(node.name) and node.name != "sync"
 
 
-class _Facts:
+class LaneFacts:
     """Which variables, private buffers and statements depend on the lane (a fixed point)."""
 
     def __init__(self, thread_vars: set[ir.Var]) -> None:
@@ -157,7 +157,7 @@ class _Lanes:
     """Rebuilds the body of one launch."""
 
     def __init__(
-        self, thread_vars: tuple[ir.Var, ...], threads: tuple[int, ...], facts: _Facts
+        self, thread_vars: tuple[ir.Var, ...], threads: tuple[int, ...], facts: LaneFacts
     ) -> None:
         self._threads = threads
         self._vars = thread_vars
@@ -178,16 +178,16 @@ class _Lanes:
                 node, lambda c: self.block(c) if isinstance(c, ir.Stmt) else self._expr(c, None)
             )
         if isinstance(node, ir.Parallel):
-            self._check_parallel(node)
+            check_nest(node, self._facts)
             return node
-        if isinstance(node, ir.Evaluate) and _is_sync(node):
+        if isinstance(node, ir.Evaluate) and is_sync(node):
             return ir.Seq((), span=node.span)
         return node
 
     def _sequence(self, stmts: tuple[ir.Stmt, ...], span: Span) -> ir.Stmt:
         result: list[ir.Stmt] = []
         for index, stmt in enumerate(stmts):
-            if _returns(stmt) and self._facts.statement(stmt):
+            if only_returns(stmt) and self._facts.statement(stmt):
                 assert isinstance(stmt, ir.If)
                 rest = ir.Seq(stmts[index + 1 :], span=span)
                 guard = ir.If(ir.unary(ir.UnOp.NOT, stmt.cond), rest, span=stmt.span)
@@ -271,10 +271,10 @@ class _Lanes:
         if isinstance(node, TileOp):
             if not self._touches_private(node):
                 self._collective(node, f"T.{node.script_name}")
-            return self._inner(_as_loops(node.lower()), lane)
+            return self._inner(as_loops(node.lower()), lane)
         if isinstance(node, ir.Parallel):
             self._collective(node, "T.Parallel")
-        if isinstance(node, ir.Evaluate) and _is_sync(node):
+        if isinstance(node, ir.Evaluate) and is_sync(node):
             self._collective(node, "T.sync_threads")
         if isinstance(node, ir.Return):
             raise NestingError(
@@ -302,24 +302,6 @@ class _Lanes:
             hint="move it out of control flow that depends on the lane index",
         )
 
-    def _check_parallel(self, node: ir.Parallel) -> None:
-        for item in ir.walk(node.body):
-            if isinstance(item, ir.Var) and item in self._facts.threads:
-                raise NestingError(
-                    f"the lane index `{item.name}` is used inside T.Parallel",
-                    span=node.span,
-                    hint="T.Parallel distributes its iterations itself; use its own variables",
-                )
-            if (
-                isinstance(item, (ir.Load, ir.Store, ir.BufferRegion))
-                and item.buffer in self._facts.buffers
-            ) or (isinstance(item, ir.Var) and item in self._facts.vars):
-                raise NestingError(
-                    "a value that differs between lanes is used inside T.Parallel",
-                    span=node.span,
-                    hint="keep it in a fragment or in shared memory",
-                )
-
     def _expr(self, value: Any, lane: ir.Expr | None) -> Any:
         """An operand with lane state looked up in its arrays."""
 
@@ -339,15 +321,38 @@ class _Lanes:
         return visit(value)
 
 
+def check_nest(node: ir.Parallel, facts: LaneFacts) -> None:
+    """Refuse a nest that depends on which lane it runs on.
+
+    Raises:
+        NestingError: the lane index, or a value that differs between lanes, is used in it.
+    """
+    for item in ir.walk(node.body):
+        if isinstance(item, ir.Var) and item in facts.threads:
+            raise NestingError(
+                f"the lane index `{item.name}` is used inside T.Parallel",
+                span=node.span,
+                hint="T.Parallel distributes its iterations itself; use its own variables",
+            )
+        if (
+            isinstance(item, (ir.Load, ir.Store, ir.BufferRegion)) and item.buffer in facts.buffers
+        ) or (isinstance(item, ir.Var) and item in facts.vars):
+            raise NestingError(
+                "a value that differs between lanes is used inside T.Parallel",
+                span=node.span,
+                hint="keep it in a fragment or in shared memory",
+            )
+
+
 class _Splice(ir.Seq):
     """Statements that belong to the enclosing block (their allocations outlive them)."""
 
 
-def _is_sync(node: ir.Evaluate) -> bool:
+def is_sync(node: ir.Evaluate) -> bool:
     return isinstance(node.value, ir.Call) and node.value.name == "sync"
 
 
-def _returns(node: ir.Stmt) -> bool:
+def only_returns(node: ir.Stmt) -> bool:
     """``if cond: return`` with nothing else."""
     if not isinstance(node, ir.If) or node.other is not None:
         return False
@@ -355,14 +360,14 @@ def _returns(node: ir.Stmt) -> bool:
     return len(body) == 1 and isinstance(body[0], ir.Return)
 
 
-def _as_loops(node: Any) -> Any:
+def as_loops(node: Any) -> Any:
     """Parallel nests as serial loops (one lane runs them)."""
     if isinstance(node, ir.Parallel):
-        body = _as_loops(node.body)
+        body = as_loops(node.body)
         zero = ir.Const(0, _INT32)
         for var, extent in reversed(list(zip(node.vars, node.extents, strict=True))):
             body = ir.For(
                 var, zero, extent, ir.Const(1, _INT32), "serial", {}, body, span=node.span
             )
         return body
-    return ir.map_children(node, _as_loops) if isinstance(node, ir.Stmt) else node
+    return ir.map_children(node, as_loops) if isinstance(node, ir.Stmt) else node
