@@ -135,9 +135,8 @@ class LaneChecker(Checker):
 
     # registers
 
-    def defined(self, cells: LaneCells, flat: Array, at: Array, span: Span) -> None:
+    def defined(self, cells: LaneCells, flat: Array, span: Span) -> None:
         """Registers that an asynchronous instruction reads hold values."""
-        del at
         if cells.defined is None:
             return
         missing = ~cells.defined.reshape(-1)[flat]
@@ -180,15 +179,12 @@ class LaneChecker(Checker):
                 ],
             )  # fmt: skip
 
-    def started(
-        self, how: str, cells: LaneCells, flat: Array, at: Array, times: Array, span: Span
-    ) -> None:
+    def started(self, how: str, cells: LaneCells, flat: Array, times: Array, span: Span) -> None:
         """An asynchronous instruction accesses registers from now on.
 
         Raises:
             MissingFenceError: they were written since the last T.mma_fence.
         """
-        del at
         if cells.unfenced is not None:
             late = cells.unfenced.reshape(-1)[flat]
             if late.any():

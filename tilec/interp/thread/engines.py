@@ -80,7 +80,10 @@ class Engines:
         return found
 
     def matrix(self, lanes: Array) -> int:
-        """The component of the asynchronous matrix instructions of lanes that work together."""
+        """The component of the asynchronous matrix instructions of the lanes of a warp.
+
+        Also where several warps work together each waits for its own part only.
+        """
         clocks = self._values.clocks
         assert clocks is not None
         first = int(lanes[0])

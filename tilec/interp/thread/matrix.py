@@ -24,6 +24,7 @@ class _Registers:
         cells: its storage.
         flat: numbers of elements, by group of lanes and place in the layout's table.
         at: positions of the lanes that hold them, of the same shape.
+        lane: their numbers within the group, by place in the table.
     """
 
     def __init__(
@@ -42,7 +43,8 @@ class _Registers:
             lane, register = lane[..., :1], register[..., :1]
         slots = (lane * size + register).reshape(-1)
         self.flat = flat.reshape(len(rows), -1)[:, slots]
-        self.at = rows[:, lane.reshape(-1)]
+        self.lane = lane.reshape(-1)
+        self.at = rows[:, self.lane]
 
 
 def _shared(
@@ -98,8 +100,8 @@ def mma(values: LaneValues, call: ir.Call, mask: Mask) -> Any:
         raise InternalError("`accumulate` differs between the lanes of an mma", span=call.span)
     component = time = None
     if atom.asynchronous and values.clocks is not None:
-        lanes = values.group_of().lanes[rows]
-        component = np.array([values.engines.matrix(row) for row in lanes])
+        warps = values.group_of().lanes[rows].reshape(len(rows), -1, values.warp)
+        component = np.array([[values.engines.matrix(warp) for warp in row] for row in warps])
         time = values.clocks.start(component)
     a, b = (_operand(values, call, mask, rows, number, component, time) for number in (0, 1))
     product = a @ np.swapaxes(b, 1, 2)
@@ -114,7 +116,7 @@ def mma(values: LaneValues, call: ir.Call, mask: Mask) -> Any:
             if time is None:
                 values.watch.access(READ, cells, flat, at, call.span, values.group_of())
             else:
-                values.watch.defined(cells, flat, at, call.span)
+                values.watch.defined(cells, flat, call.span)
         old = cells.array.reshape(-1)[held.flat].astype(product.dtype).reshape(product.shape)
         total = product + np.where(keep[:, None, None], old, 0)
     _registers(values, call, WRITE, spread, time)
@@ -162,10 +164,10 @@ def _registers(values: LaneValues, call: ir.Call, how: str, operand: _Registers,
         watch.access(how, operand.cells, flat, at, call.span, values.group_of())
         return
     if how == READ:
-        watch.defined(operand.cells, flat, at, call.span)
-    watch.started(
-        how, operand.cells, flat, at, np.broadcast_to(time[:, None], operand.flat.shape), call.span
-    )
+        watch.defined(operand.cells, flat, call.span)
+    mine = np.repeat(time, values.warp, axis=1)  # by group and lane within it
+    row = np.arange(len(mine))[:, None]
+    watch.started(how, operand.cells, flat, mine[row, operand.lane[None, :]], call.span)
 
 
 def _read_shared(
@@ -175,18 +177,17 @@ def _read_shared(
     watch = values.watch
     if watch is None:
         return
-    for row, numbers in zip(rows, flat.reshape(len(rows), -1), strict=True):
-        # What every warp of the group knows counts.
-        for at in row[:: values.warp]:
+    for number, numbers in enumerate(flat.reshape(len(rows), -1)):
+        # What every warp of the group knows counts, and each of them reads.
+        for part, at in enumerate(rows[number, :: values.warp]):
             if component is None:
                 watch.access(
                     READ, cells, numbers, np.full(len(numbers), at), call.span, values.group_of()
                 )
                 continue
-            which = int(np.flatnonzero((rows == row).all(axis=1))[0])
             lane = np.full(len(numbers), values.group_of().lanes[at])
-            by = (lane, np.full_like(lane, component[which]), np.full_like(lane, time[which]))
-            watch.engine(READ, cells, numbers, by, call.span, asynchronous=True)
+            engine, start = (np.full_like(lane, x[number, part]) for x in (component, time))
+            watch.engine(READ, cells, numbers, (lane, engine, start), call.span, asynchronous=True)
 
 
 def mma_fence(values: LaneValues, call: ir.Call, mask: Mask) -> Any:
