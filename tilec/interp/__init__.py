@@ -17,7 +17,7 @@ from tilec.interp.arguments import Binder
 from tilec.interp.checks import Checker
 from tilec.interp.machine import Machine
 from tilec.interp.memory import Cells
-from tilec.interp.split import SplitMachine, host_function
+from tilec.interp.split import SplitMachine, SplitThreadMachine, has_lanes, host_function
 from tilec.interp.thread import LaneChecker, ThreadMachine, is_thread_form, lane_checker
 from tilec.transform.base import PassContext
 from tilec.transform.negative_index import LegalizeNegativeIndex
@@ -51,13 +51,12 @@ class Program:
     ) -> None:
         self._module = func if isinstance(func, ir.Module) else None
         if isinstance(func, ir.Module):
+            form = form or ("thread" if has_lanes(func) else "tile")
             func = host_function(func)
         if negative and self._module is None:
             func = LegalizeNegativeIndex().run_function(func, PassContext())
         self._func = func
-        self._lanes = self._module is None and (
-            is_thread_form(func) if form is None else form == "thread"
-        )
+        self._lanes = is_thread_form(func) if form is None else form == "thread"
         self._meanings, self._limit = meanings, limit
         outputs = sorted(func.attrs.get("out_idx", ()))
         self._outputs: list[ir.Buffer] = [
@@ -66,12 +65,21 @@ class Program:
         self._inputs = [p for n, p in enumerate(func.params) if n not in outputs]
 
     def _machine(self, checker: Checker | None) -> Machine:
-        if self._module is not None:
-            return SplitMachine(self._module, checker, self._meanings, self._limit)
         if self._lanes:
             assert checker is None or isinstance(checker, LaneChecker)
+            if self._module is not None:
+                return SplitThreadMachine(self._module, checker, self._meanings, self._limit)
             return ThreadMachine(self._func, checker, self._meanings, self._limit)
+        if self._module is not None:
+            return SplitMachine(self._module, checker, self._meanings, self._limit)
         return Machine(self._func, checker, self._meanings, self._limit)
+
+    def _checker(self, *, strict: bool) -> Checker:
+        if not self._lanes:
+            return Checker(self._func.name, strict=strict)
+        if self._module is not None:  # device functions write parameters that are not in sight
+            return LaneChecker(self._func.name, strict=strict, unchanged=set())
+        return lane_checker(self._func, strict=strict)
 
     def __call__(self, *args: Any, check: Check = False) -> Any:
         """Execute it; see `run`."""
@@ -86,8 +94,7 @@ class Program:
         results = [binder.output(buffer) for buffer in self._outputs]
         checker: Checker | None = None
         if check:
-            make = lane_checker if self._lanes else checker_of
-            checker = make(func, strict=check == "strict")
+            checker = self._checker(strict=check == "strict")
         machine = self._machine(checker)
         machine.values.group.values.update(binder.scalars)
         for buffer, array in binder.arrays.items():
@@ -101,11 +108,6 @@ class Program:
         if not given:
             return None
         return given[0] if len(given) == 1 else given
-
-
-def checker_of(func: ir.PrimFunc, *, strict: bool) -> Checker:
-    """What looks for mistakes in tile form."""
-    return Checker(func.name, strict=strict)
 
 
 def run(

@@ -22,6 +22,7 @@ from tilec.interp.machine import LimitError
 from tilec.interp.split import CALL
 from tilec.interp.values import ATOMICS
 from tilec.ir.intrinsics import INTRINSICS
+from tilec.transform.flatten import OPERANDS, REGION_CALLS
 from tilec.transform.negative_index import LegalizeNegativeIndex
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT = 400_000
 """Steps that one run may take: some seconds."""
+_BOXES = REGION_CALLS | {"ldmatrix", "stmatrix"}
 _FORMS = ("tile", "thread", "split")
 _ROUNDING = {"float64": 1e-12, "float32": 2e-5, "float16": 8e-3, "bfloat16": 6e-2}
 _EXACT = ("floor", "ceil", "trunc", "nearbyint", "round", "abs", "fma", "clamp", "isnan", "isinf",
@@ -126,6 +128,8 @@ class VerifyPasses(Instrument):
                     node.name in INTRINSICS or node.name in self._meanings or node.name == CALL
                 ):
                     return f"the interpreter knows no meaning of {node.name}"
+                if isinstance(node, ir.Call) and node.name in _BOXES and _is_flat(node):
+                    return f"operands of {node.name} are flat, which the interpreter does not run"
         return None
 
     def passed(
@@ -192,6 +196,12 @@ class VerifyPasses(Instrument):
         if self._between:
             notes.append(f"not verified since the last comparison: {', '.join(self._between)}")
         return notes
+
+
+def _is_flat(call: ir.Call) -> bool:
+    """Whether `FlattenBuffers` has left only the first element of a call's regions."""
+    sizes = [a.extents for a in call.args if isinstance(a, ir.BufferRegion)]
+    return OPERANDS in call.attrs or sizes == [(1,)]
 
 
 def _launches(module: ir.Module) -> bool:

@@ -19,6 +19,7 @@ from tilec.interp.checks import Checker
 from tilec.interp.groups import Array, Mask
 from tilec.interp.machine import Machine
 from tilec.interp.memory import Cells
+from tilec.interp.thread import LaneChecker, ThreadMachine
 
 HOST, DEVICE = "host_packed", "device_kernel"
 CALL = "call_device"
@@ -37,18 +38,18 @@ def host_function(module: ir.Module) -> ir.PrimFunc:
     return hosts[0]
 
 
-class SplitMachine(Machine):
-    """One execution of a module with a host function and device functions."""
+def has_lanes(module: ir.Module) -> bool:
+    """Whether device functions are in the thread form of a machine with lanes."""
+    return any(
+        f.attrs.get("calling_conv") == DEVICE and "warp" in f.attrs.get("annotations", ())
+        for f in module.functions.values()
+    )
 
-    def __init__(
-        self,
-        module: ir.Module,
-        checker: Checker | None,
-        meanings: Mapping[str, Meaning] | None = None,
-        limit: int | None = None,
-    ) -> None:
-        super().__init__(host_function(module), checker, meanings, limit)
-        self._functions = module.functions
+
+class _Split(Machine):
+    """Adds launches of device functions to a machine that runs their bodies."""
+
+    _functions: Mapping[str, ir.PrimFunc]
 
     def _evaluate(self, node: ir.Evaluate, mask: Mask) -> Mask:
         call = node.value
@@ -76,6 +77,34 @@ class SplitMachine(Machine):
         if param is arg or len(param.shape) == len(arg.shape) != 1:
             return cells if param is arg else Cells(param, cells.array)
         return Cells(param, flat_view(cells.array))
+
+
+class SplitMachine(_Split):
+    """One execution of a module whose device functions run once per block."""
+
+    def __init__(
+        self,
+        module: ir.Module,
+        checker: Checker | None,
+        meanings: Mapping[str, Meaning] | None = None,
+        limit: int | None = None,
+    ) -> None:
+        super().__init__(host_function(module), checker, meanings, limit)
+        self._functions = module.functions
+
+
+class SplitThreadMachine(_Split, ThreadMachine):
+    """One execution of a module whose device functions run once per lane."""
+
+    def __init__(
+        self,
+        module: ir.Module,
+        checker: LaneChecker | None,
+        meanings: Mapping[str, Meaning] | None = None,
+        limit: int | None = None,
+    ) -> None:
+        ThreadMachine.__init__(self, host_function(module), checker, meanings, limit)
+        self._functions = module.functions
 
 
 def launch_of(func: ir.PrimFunc) -> ir.Launch:
