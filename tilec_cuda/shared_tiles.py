@@ -7,6 +7,7 @@ says.
 
 from __future__ import annotations
 
+import itertools
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -46,20 +47,37 @@ def layout_of(operand: Operand) -> Layout:
 
 
 def panels(operand: Operand) -> Panels | None:
-    """How the region is stored, as panels; None where the hardware has no word for it."""
+    """How the region is stored, as panels; None where the hardware has no word for it.
+
+    The answer holds for every region of these extents that starts at multiples of them.
+    """
     extents = tuple(_static(e) for e in operand.extents)
     return _panels(layout_of(operand), extents, operand.buffer.dtype.bytes)
 
 
 @lru_cache(maxsize=256)
 def _panels(layout: Layout, extents: tuple[int, ...], item: int) -> Panels | None:
-    table = layout.offsets[tuple(slice(e) for e in extents)] * item
+    whole = layout.offsets * item
+    starts = [range(0, n - e + 1, e) for n, e in zip(whole.shape, extents, strict=True)]
+    table: Any = None
+    for start in itertools.product(*starts):
+        part = whole[tuple(slice(s, s + e) for s, e in zip(start, extents, strict=True))]
+        part = part - part.flat[0]
+        if table is None:
+            table = part
+        elif not np.array_equal(table, part):
+            return None
+    if table is None:
+        return None
     table = table.reshape(-1, extents[-1])
+    plain = _plain(table, item)
+    if plain is not None and plain.number == 1:
+        return plain
     for swizzle in (128, 64, 32):
         found = _rows(table, swizzle, item)
         if found is not None:
             return found
-    return _plain(table, item)
+    return plain
 
 
 def _rows(table: Any, swizzle: int, item: int) -> Panels | None:

@@ -56,6 +56,8 @@ class CudaPrinter(CodePrinter):
         for extent in threads:
             count *= extent
         least = func.attrs.get("annotations", {}).get("min_blocks_per_sm")
+        if least is None and _hands_over_registers(func.body):
+            least = 1  # the compiler has to know with how many registers a block starts
         bounds = f"{count}, {int(least)}" if least else f"{count}"
         with self.expr.facts.scope():
             self.expr.linear_lane = _linear_lane(threads)
@@ -223,6 +225,10 @@ def _written(func: ir.PrimFunc) -> set[ir.Buffer]:
             # Loads in calls name elements, and elements that are written to among them.
             found |= {a.buffer for a in node.args if isinstance(a, (ir.Load, ir.BufferRegion))}
     return found
+
+
+def _hands_over_registers(body: ir.Stmt) -> bool:
+    return any(isinstance(n, ir.Call) and n.name == "set_max_nreg" for n in ir.walk(body))
 
 
 def _bulk_reads(func: ir.PrimFunc) -> bool:

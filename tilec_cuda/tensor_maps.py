@@ -18,7 +18,7 @@ from tilec.arith.facts import Facts
 from tilec.diagnostics import InternalError
 from tilec.transform.base import FunctionPass, PassContext
 from tilec.transform.flatten import OPERANDS, Operand
-from tilec_cuda.shared_tiles import Panels, panels
+from tilec_cuda.shared_tiles import panels
 
 _LIMIT = 256
 _INT32 = ir.DType("int32")
@@ -77,7 +77,7 @@ def _rewrite(call: ir.Call, made: list[TensorMap]) -> ir.Call:
     found = panels(tile)
     if found is None:
         raise InternalError(f"no bulk copy of the layout of {tile.buffer.name}", span=call.span)
-    _check_start(tile, found, call)
+    _check_start(tile, call)
     box = [ir.const_value(e) for e in tensor.extents]
     if any(not isinstance(e, int) for e in box) or not 1 <= len(box) <= 5:
         raise InternalError(f"no bulk copy of a box {tensor.extents}", span=call.span)
@@ -102,14 +102,13 @@ def _same(a: TensorMap, b: TensorMap) -> bool:
     return a.buffer is b.buffer and a.box == b.box and a.swizzle == b.swizzle
 
 
-def _check_start(tile: Operand, found: Panels, call: ir.Call) -> None:
-    """The first element is the first of a row of a panel, and of eight rows if permuted."""
+def _check_start(tile: Operand, call: ir.Call) -> None:
+    """The region starts at multiples of its extents."""
     facts = Facts()
-    if facts.residue(tile.mins[-1]).residue(found.width) != 0:
-        raise InternalError("a bulk copy starts within a row", span=call.span)
-    if found.swizzle:
-        row: Any = 0
-        for low, extent in zip(tile.mins[:-1], tile.buffer.shape[:-1], strict=True):
-            row = row * extent + low
-        if facts.residue(ir.as_expr(row)).residue(8) != 0:
-            raise InternalError("a bulk copy starts within eight rows", span=call.span)
+    for low, extent in zip(tile.mins, tile.extents, strict=True):
+        if isinstance(extent, int) and facts.residue(low).residue(extent) != 0:
+            raise InternalError(
+                f"a bulk copy of {tile.buffer.name} starts at {low!r}, which is not known to be a "
+                f"multiple of its extent {extent}",
+                span=call.span,
+            )
