@@ -15,13 +15,14 @@ import numpy as np
 
 from tilec import ir
 from tilec.arith import storage_dtype
-from tilec.diagnostics import DeadlockError, DivergenceError, InternalError, LaunchError
+from tilec.diagnostics import DivergenceError, InternalError, LaunchError
 from tilec.interp.groups import Array, Mask, is_array, settled
 from tilec.interp.machine import PRIVATE, Machine
 from tilec.interp.thread.barriers import Barriers
 from tilec.interp.thread.checks import LaneChecker
 from tilec.interp.thread.clocks import Clocks
 from tilec.interp.thread.engines import Engines
+from tilec.interp.thread.stuck import stuck
 from tilec.interp.thread.table import BLOCKING, COLLECTIVE, MEANINGS
 from tilec.interp.thread.tasks import (
     ForFrame,
@@ -30,11 +31,9 @@ from tilec.interp.thread.tasks import (
     State,
     Task,
     WhileFrame,
-    lanes_text,
     merged,
 )
-from tilec.interp.thread.values import LaneCells, LaneValues, Meaning, private_cells, script_name
-from tilec.interp.values import ATOMICS
+from tilec.interp.thread.values import LaneCells, LaneValues, Meaning, private_cells
 
 BARRIER_SCOPE = "shared.barrier"
 _SHARED = (ir.SHARED, ir.SHARED_DYN, BARRIER_SCOPE)
@@ -224,7 +223,7 @@ class ThreadMachine(Machine):
             return
         parked = [t for t in self._tasks if t.state is State.PARKED]
         if not parked:
-            raise self._stuck()
+            raise stuck(self._tasks, self.values)
         self._meet(State.PARKED)
         for task in self._tasks:
             if task.state is State.PARKED:
@@ -250,52 +249,6 @@ class ThreadMachine(Machine):
                 progress = True
         self._tasks.sort(key=lambda t: int(t.group.lanes[0]))
         return progress
-
-    def _stuck(self) -> DeadlockError | DivergenceError:
-        """Who waits for what."""
-        warp = self.values.warp
-        notes = [self.values.where()]
-        apart = [t for t in self._tasks if t.state is State.GATHERING]
-        waiting = [t for t in self._tasks if t.state is State.WAITING]
-        for task in waiting:
-            assert task.waiting is not None
-            who = lanes_text(task.group.lanes, warp)
-            verb = "waits" if len(task.group.lanes) == 1 else "wait"
-            notes.append(f"{who} {verb} at {task.waiting.span} for {task.waiting.describe()}")
-        alive: list[Array] = [t.group.lanes for t in self._tasks]
-        gone = np.setdiff1d(np.arange(self.values.total), np.concatenate(alive))
-        if len(gone):
-            verb = "has" if len(gone) == 1 else "have"
-            notes.append(f"{lanes_text(gone, warp)} {verb} ended")
-        if not apart:
-            first = waiting[0].waiting
-            assert first is not None
-            return DeadlockError(
-                f"{lanes_text(waiting[0].group.lanes, warp)} "
-                f"{'waits' if len(waiting[0].group.lanes) == 1 else 'wait'} forever for "
-                f"{first.describe()}",
-                span=first.span,
-                hint="every wait needs the arrivals (and bytes) that its barrier was set up for",
-                notes=notes,
-            )
-        for task in apart[1:]:
-            stmt = task.stmt()
-            where = "" if stmt is None else f" at {stmt.span}"
-            notes.append(f"{lanes_text(task.group.lanes, warp)} wait{where}")
-        task = apart[0]
-        stmt = task.stmt()
-        call = next(
-            (n for n in ir.walk(stmt) if isinstance(n, ir.Call) and n.name in COLLECTIVE), None
-        ) if stmt is not None else None  # fmt: skip
-        name = "this" if call is None else script_name(call.name)
-        lanes = task.group.lanes
-        return DivergenceError(
-            f"{name} is done by {task.need} lanes together, but only {lanes_text(lanes, warp)} "
-            f"{'gets' if len(lanes) == 1 else 'get'} here",
-            span=call.span if call is not None else None if stmt is None else stmt.span,
-            hint="move it out of control flow that lanes of one warp disagree about",
-            notes=notes,
-        )
 
     # one task
 
@@ -501,24 +454,3 @@ def _loop_depth(task: Task) -> int:
 def _leave(task: Task, depth: int) -> None:
     """Drop the frames beyond a depth."""
     del task.frames[depth:]
-
-
-def is_thread_form(func: ir.PrimFunc) -> bool:
-    """Whether a function is in thread form: its launches say how many lanes form a warp."""
-    launches = [node for node in ir.walk(func.body) if isinstance(node, ir.Launch)]
-    return bool(launches) and all("warp" in node.annotations for node in launches)
-
-
-def lane_checker(func: ir.PrimFunc, *, strict: bool) -> LaneChecker:
-    """What looks for mistakes in a function in thread form."""
-    written: set[ir.Buffer] = set()
-    for node in ir.walk(func.body):
-        if isinstance(node, ir.Store):
-            written.add(node.buffer)
-        elif isinstance(node, ir.Call) and not ir.is_pure(node.name):
-            first = 1 if node.name in MEANINGS or node.name in ATOMICS else len(node.args)
-            for operand in node.args[:first]:
-                if isinstance(operand, (ir.Load, ir.BufferRegion)):
-                    written.add(operand.buffer)
-    unchanged = {p for p in func.params if isinstance(p, ir.Buffer) and p not in written}
-    return LaneChecker(func.name, strict=strict, unchanged=unchanged)
