@@ -76,8 +76,7 @@ class LaneChecker(Checker):
         epochs = self._clocks.own(lanes) + self._number(span)
         conflict = self._history(cells).access(how, flat, lanes, lanes, epochs)
         if conflict is not None:
-            self._report(conflict, how, cells, flat, lane_text(int(lanes[conflict.position]),
-                         self._warp), span)  # fmt: skip
+            self._report(conflict, how, cells, flat, int(lanes[conflict.position]), span)
 
     def engine(
         self, how: str, cells: LaneCells, flat: Array, by: tuple[Array, Array, Array],
@@ -107,7 +106,7 @@ class LaneChecker(Checker):
                 asynchronous=asynchronous,
             )  # fmt: skip
             if conflict is not None:
-                mine = self._name(int(components[conflict.position]))
+                mine = int(components[conflict.position])
                 self._report(conflict, how, cells, flat, mine, span)
         if how != READ and cells.defined is not None:
             cells.defined.reshape(-1)[flat] = True
@@ -223,13 +222,14 @@ class LaneChecker(Checker):
             different &= ~((what[1:] != what[1:]) & (what[:-1] != what[:-1]))
         if different.any():
             at = int(np.argmax(different))
-            conflict = Conflict(int(order[at + 1]), int(who[at]), WRITE, self._number(span))
-            mine = lane_text(int(who[at + 1]), self._warp)
-            self._report(conflict, WRITE, cells, flat, mine, span)
+            place = self._number(span)
+            conflict = Conflict(int(order[at + 1]), int(who[at]), WRITE, place, twice=True)
+            self._report(conflict, WRITE, cells, flat, int(who[at + 1]), span)
 
     def _report(
-        self, conflict: Conflict, how: str, cells: LaneCells, flat: Array, mine: str, span: Span
+        self, conflict: Conflict, how: str, cells: LaneCells, flat: Array, by: int, span: Span
     ) -> None:
+        mine = self._name(by)
         index, _ = cells.index_of(int(flat[conflict.position]))
         other = self._name(conflict.component)
         earlier = self._spans[conflict.place]
@@ -246,16 +246,23 @@ class LaneChecker(Checker):
                 "the two",
                 notes=notes,
             )
-        engine = conflict.component >= self._clocks.lanes
         raise RaceError(
             f"{mine} {verb} {cells.buffer.name}{index}, which {other} "
             f"{_VERB.get(conflict.how, 'updates')} as well",
             span=span,
-            hint="nothing orders the two: wait until it is done, and let all lanes know of that"
-            if engine
-            else "nothing orders the two: put a barrier between them, such as T.sync_threads()",
+            hint=self._advice(conflict, by),
             notes=notes,
         )
+
+    def _advice(self, conflict: Conflict, by: int) -> str:
+        """What orders two accesses, of which component `by` makes the later one."""
+        if conflict.component >= self._clocks.lanes:
+            return "nothing orders the two: wait until it is done, and let all lanes know of that"
+        if conflict.twice:
+            return "the values differ: let one lane write it, or use T.atomic_add"
+        near = by < self._clocks.lanes and by // self._warp == conflict.component // self._warp
+        barrier = "T.sync_warp()" if near else "T.sync_threads()"
+        return f"nothing orders the two: put a barrier between them, such as {barrier}"
 
     def finish(self, engines: Engines) -> None:
         """The block ends; nothing may still read its shared memory."""

@@ -151,6 +151,7 @@ class Conflict(NamedTuple):
         how: READ, WRITE or ATOMIC; what the earlier one was.
         place: number of its place in the source.
         fence: whether the two are ordered and only a fence is missing.
+        twice: whether both are part of one statement and write different values.
     """
 
     position: int
@@ -158,6 +159,7 @@ class Conflict(NamedTuple):
     how: str
     place: int
     fence: bool = False
+    twice: bool = False
 
 
 class History:

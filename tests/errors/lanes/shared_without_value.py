@@ -1,0 +1,24 @@
+"""An element of shared memory that no lane has written."""
+
+import numpy as np
+
+import tilec.language as T
+from tilec import interp
+
+
+def program(wrong: bool):
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64, warp=32):
+            t = T.get_thread_binding()
+            s = T.alloc_shared((64,), "float32")
+            if t < (40 if wrong else 64):
+                s[t] = A[t]
+            T.sync_threads()
+            A[t] = s[t]
+
+    return main
+
+
+for wrong in (False, True):
+    interp.run(program(wrong), np.zeros(64, np.float32), check=True)
