@@ -36,6 +36,7 @@ class Steps(NamedTuple):
 
 
 UNKNOWN = Steps(0, 1, None)
+_NO_LOOPS: Mapping[ir.Var, Steps] = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +151,7 @@ def may_meet(
     lanes: LaneSet,
     divergent: set[Any],
     overlaps: Mapping[ir.Buffer, set[ir.Buffer]] = _NONE,
+    around: Mapping[ir.Var, Steps] = _NO_LOOPS,
 ) -> bool:
     """Whether different lanes may touch one element, in a way whose order matters.
 
@@ -159,6 +161,7 @@ def may_meet(
         lanes: that make both.
         divergent: variables and buffers whose values differ between lanes.
         overlaps: buffers that share memory with a buffer.
+        around: variables of the loops around both accesses, whose trip is the same for both.
     """
     if a.buffer is not b.buffer:
         # What a buffer's place held before is never read through it, but must not be lost early.
@@ -168,7 +171,7 @@ def may_meet(
         return False
     if a.forms is None or b.forms is None:
         return lanes.count > 1
-    return _Meeting(a, b, lanes, divergent).decide()
+    return _Meeting(a, b, lanes, divergent, around).decide()
 
 
 class _Pair(NamedTuple):
@@ -180,13 +183,28 @@ class _Pair(NamedTuple):
 
 
 class _Meeting:
-    def __init__(self, a: Site, b: Site, lanes: LaneSet, divergent: set[Any]) -> None:
+    def __init__(
+        self,
+        a: Site,
+        b: Site,
+        lanes: LaneSet,
+        divergent: set[Any],
+        around: Mapping[ir.Var, Steps],
+    ) -> None:
         self._sites = (a, b)
         self._lanes = lanes
         self._divergent = divergent
         self._loops = {**a.loops, **b.loops}
         self._stale = a.stale | b.stale
         self._names = frozenset(lanes.thread_vars)  # `in` on a tuple would stage a comparison
+        self._around = {v: s for v, s in around.items() if v not in self._loops}
+        self._tied: dict[ir.Var, None] = {}  # of those the ones that have to be tabulated
+        for one in self._sites:
+            for form in one.forms or ():
+                for atom in form.atoms.values():
+                    names = ir.free_vars(atom)
+                    if any(v in self._names or v in self._loops for v in names):
+                        self._tied.update(dict.fromkeys(v for v in names if v in self._around))
 
     def decide(self) -> bool:
         a, b = self._sites
@@ -198,6 +216,8 @@ class _Meeting:
             pair = self._moving(left, right)
             if pair is not None:
                 kept.append(_Pair(*pair, dim))
+        for var in self._tied:  # the same trip on both sides
+            kept.append(_Pair(ir.linear(var), ir.linear(var), -1))
         ranges = self._ranges(kept)
         kept = [k for k in kept if not self._unknown(k, ranges)]
         rows = []
@@ -236,7 +256,7 @@ class _Meeting:
             if isinstance(node, ir.Var):
                 if node in self._stale:
                     return None
-                if node in self._loops or node in self._names:
+                if node in self._loops or node in self._names or node in self._tied:
                     moving = True
                 elif node in self._divergent:
                     return None
@@ -247,7 +267,7 @@ class _Meeting:
     def _ranges(self, kept: list[_Pair]) -> dict[ir.Var, tuple[Array | None, Array | None]]:
         """Values of every loop variable on both sides; None where they are not bounded."""
         result: dict[ir.Var, tuple[Array | None, Array | None]] = {}
-        for var, steps in self._loops.items():
+        for var, steps in (*self._loops.items(), *((v, self._around[v]) for v in self._tied)):
             if steps.trips is not None and steps.trips <= _MOST_STEPS:
                 values = steps.start + steps.step * np.arange(max(steps.trips, 1))
                 result[var] = (values, values)

@@ -17,6 +17,7 @@ After::
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -65,8 +66,9 @@ def lanes_of(launch: ir.Launch, ctx: PassContext) -> Lanes:
             part: Any = var if stride == 1 else var * stride
             index = part if index is None else index + part
         stride *= extent
-    lanes = Lanes(ctx, capabilities, stride, ir.as_expr(0 if index is None else index),
-                  capabilities.lanes)  # fmt: skip
+    # A last warp of which only some lanes exist makes groups of fewer lanes, all of them complete.
+    warp = math.gcd(capabilities.lanes, stride)
+    lanes = Lanes(ctx, capabilities, stride, ir.as_expr(0 if index is None else index), warp)
     for buffer, layout in launch.annotations.get(LAYOUTS, ()):
         if isinstance(layout, Fragment):
             lanes.fragments[buffer] = layout
