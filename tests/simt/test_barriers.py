@@ -28,10 +28,9 @@ def placed(func: ir.PrimFunc, **annotations: Any) -> str:
     done = InsertBarriers()(ir.Module({func.name: func})).functions[func.name]
     lines = done.script().splitlines()
     start = next(n for n, line in enumerate(lines) if "T.Kernel" in line)
-    body = textwrap.dedent("\n".join(lines[start + 1 :]))
-    return "\n".join(
-        line for line in body.splitlines() if "get_thread_binding" not in line
-    ).replace("tx", "tid")
+    body = textwrap.dedent("\n".join(lines[start + 1 :])).replace("tx", "tid")
+    aside = ("get_thread_binding", "annotate_launch")
+    return "\n".join(x for x in body.splitlines() if not any(word in x for word in aside))
 
 
 def count(func: ir.PrimFunc, **annotations: Any) -> int:
@@ -179,6 +178,20 @@ def test_a_loop_is_ordered_against_its_own_last_trip() -> None:
             s[tid] = A[k, tid]
             T.sync_threads()
             B[k, tid] = s[127 - tid]""")
+
+
+def test_what_came_before_a_loop_is_waited_for_before_the_loop() -> None:
+    def body(tid, A, B, s):
+        s[tid] = A[0, tid]
+        for k in T.serial(N):
+            B[k, tid] = s[(tid + k) % 128]
+
+    assert placed(kernel(body)) == textwrap.dedent("""\
+        s = T.alloc_shared((128,), "float32")
+        s[tid] = A[0, tid]
+        T.sync_threads()
+        for k in T.serial(128):
+            B[k, tid] = s[(tid + k) % 128]""")
 
 
 def test_a_loop_with_dynamic_bounds() -> None:

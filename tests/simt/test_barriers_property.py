@@ -111,6 +111,8 @@ class Lanes:
         return (buffer.name, index)
 
     def touch(self, lane: int, buffer: ir.Buffer, index: int, kind: str) -> None:
+        if buffer.scope() == ir.LOCAL_VAR:
+            return
         seen = self._touched.setdefault(self._place(buffer, index), set())
         for who, how in seen:
             if who != lane and (how, kind) not in (("read", "read"), ("atomic", "atomic")):

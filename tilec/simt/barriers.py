@@ -32,6 +32,7 @@ from tilec.transform.base import FunctionPass, PassContext
 
 MANAGED = "managed"
 GROUPS = "groups"
+_FEW_TRIPS = 64
 _INT32 = ir.DType("int32")
 _BOOL = ir.DType("bool")
 
@@ -73,6 +74,7 @@ class _Inserter:
         # A managed buffer matters only to those that come to lie at its place.
         ignored = frozenset(b for b in self._managed if b not in self._overlaps)
         self._accesses = Accesses(ignored)
+        self._around: dict[ir.Var, Steps] = {}  # short loops around the statement at hand
 
     def run(self) -> ir.Stmt:
         """The body with barriers."""
@@ -92,7 +94,7 @@ class _Inserter:
     def _meet(self, earlier: Site, later: Site) -> bool:
         if earlier.buffer is later.buffer and later.buffer in self._managed:
             return False
-        return may_meet(earlier, later, self._lanes, self._divergent, self._overlaps)
+        return may_meet(earlier, later, self._lanes, self._divergent, self._overlaps, self._around)
 
     def _remember(self, sites: Iterable[Site]) -> None:
         for one in sites:
@@ -168,30 +170,22 @@ class _Inserter:
 
     def _apart(self, node: ir.Stmt, conds: Conds) -> list[ir.Stmt]:
         """A statement whose reads come before its writes, in two where lanes meet in it."""
-        if isinstance(node, ir.Store) and node.buffer.scope() not in PRIVATE:
-            value: Any = node.value
-        elif (
-            isinstance(node, ir.Evaluate)
-            and isinstance(node.value, ir.Call)
-            and (node.value.name.startswith("atomic_") and len(node.value.args) > 1)
-        ):
-            value = node.value.args[1]
-        else:
-            return [node]
-        reads = self._accesses.expression(value, conds)
-        whole = self._accesses.statement(node, conds)
-        if not any(self._meet(read, whole[-1]) for read in reads):
+        value = self._meets_itself(node, conds)
+        if value is None:
             return [node]
         var = ir.Var("value", value.dtype)
         if diverges(value, self._divergent):
             self._divergent.add(var)
-        let = ir.Bind(var, value, span=node.span)
-        if isinstance(node, ir.Store):
-            return [let, node.replace(value=var)]
-        assert isinstance(node, ir.Evaluate)
-        assert isinstance(node.value, ir.Call)
-        call = node.value
-        return [let, node.replace(value=call.replace(args=(call.args[0], var, *call.args[2:])))]
+        return [ir.Bind(var, value, span=node.span), _with_value(node, var)]
+
+    def _meets_itself(self, node: ir.Stmt, conds: Conds) -> ir.Expr | None:
+        """The value of a store or an update that reads what another lane changes in it."""
+        value = _value_of(node)
+        if value is None:
+            return None
+        reads = self._accesses.expression(value, conds)
+        whole = self._accesses.statement(node, conds)
+        return value if any(self._meet(read, whole[-1]) for read in reads) else None
 
     # loops
 
@@ -203,14 +197,13 @@ class _Inserter:
         sites = [s for b in bounds for s in self._accesses.expression(b, conds)]
         before = self._ordered(node, sites)
         steps = self._accesses.steps(node)
-        if _flat(node.body):
-            # Where no trip has to wait for another, one barrier in front serves them all.
-            entry, self._pending = self._pending, {}
-            body = self._trips(node.body, node.var, steps, conds, ())
-            inside, self._pending = self._pending, entry
-            if body is node.body:
-                return _after([*before, *self._ordered(node, list(inside.values()))], node)
+        if steps.trips is not None and steps.trips <= _FEW_TRIPS:
+            self._around[node.var] = steps
+        if self._pending and self._clashes(self._accesses.statement(node, conds)):
+            # Once before the loop rather than in every trip.
+            before.append(self._sync(node))
         body = self._trips(node.body, node.var, steps, conds, ())
+        self._around.pop(node.var, None)
         return _after(before, node if body is node.body else node.replace(body=body))
 
     def _while(self, node: ir.While, conds: Conds) -> ir.Stmt:
@@ -315,7 +308,7 @@ class _Inserter:
         sites = self._accesses.statement(node, conds)
         clash = self._inner_clash(sites)
         if clash is not None:
-            pieces = self._cut(node)
+            pieces = self._cut(node, conds)
             if pieces is None:
                 raise NestingError(
                     f"lanes meet in {clash[1].buffer.name} inside of control flow about which "
@@ -337,19 +330,18 @@ class _Inserter:
                     return earlier, later
         return None
 
-    def _cut(self, node: ir.Stmt) -> list[ir.Stmt] | None:
+    def _cut(self, node: ir.Stmt, conds: Conds) -> list[ir.Stmt] | None:
         """A branch as one branch per statement, so that barriers fit in between."""
         if not isinstance(node, ir.If) or node.other is not None:
-            return None
-        if not isinstance(node.then, ir.Seq):
             return None
         if any(isinstance(n, (ir.Break, ir.Continue, ir.Return)) for n in ir.walk(node.then)):
             return None
         cond = ir.Var("here", _BOOL)
         self._divergent.add(cond)
+        inner = (*conds, (self._accesses.seen(node.cond), True))
         result: list[ir.Stmt] = [ir.Bind(cond, node.cond, span=node.cond.span)]
         lets: list[ir.Bind] = []
-        for child in node.then.stmts:
+        for child in node.then.stmts if isinstance(node.then, ir.Seq) else (node.then,):
             if isinstance(child, ir.Alloc):
                 result.append(child)
                 continue
@@ -358,19 +350,40 @@ class _Inserter:
                     return None
                 lets.append(child)
                 continue
-            used = ir.copy_bindings(ir.Seq((*lets, child), span=child.span))
-            result.append(ir.If(cond, used, span=child.span))
+            value = self._meets_itself(child, inner)
+            parts = [child]
+            if value is not None:
+                held = ir.Buffer("held", (1,), value.dtype, ir.LOCAL_VAR)
+                self._divergent.add(held)
+                result.append(ir.Alloc(held, span=child.span))
+                zero = (ir.Const(0, _INT32),)
+                first = ir.Store(held, zero, value, span=child.span)
+                load = ir.Load(held, zero, value.dtype, span=child.span)
+                parts = [first, _with_value(child, load)]
+            for part in parts:
+                used = ir.copy_bindings(ir.Seq((*lets, part), span=child.span)) if lets else part
+                result.append(ir.If(cond, used, span=child.span))
         return result
 
 
-def _flat(body: ir.Stmt) -> bool:
-    """Whether a loop body is short work: no loops but vector ones, no waiting."""
-    return not any(
-        (isinstance(n, ir.For) and n.kind != "vectorized")
-        or isinstance(n, (ir.While, ir.Return))
-        or (isinstance(n, ir.Evaluate) and isinstance(n.value, ir.Call))
-        for n in ir.walk(body)
-    )
+def _value_of(node: ir.Stmt) -> ir.Expr | None:
+    """What a store or an atomic update of memory that lanes share brings there."""
+    if isinstance(node, ir.Store):
+        return node.value if node.buffer.scope() not in PRIVATE else None
+    call = node.value if isinstance(node, ir.Evaluate) else None
+    if isinstance(call, ir.Call) and call.name.startswith("atomic_") and len(call.args) > 1:
+        return call.args[1]  # type: ignore[no-any-return]
+    return None
+
+
+def _with_value(node: ir.Stmt, value: ir.Expr) -> ir.Stmt:
+    """The same store or update of another value."""
+    if isinstance(node, ir.Store):
+        return node.replace(value=value)
+    assert isinstance(node, ir.Evaluate)
+    assert isinstance(node.value, ir.Call)
+    call = node.value
+    return node.replace(value=call.replace(args=(call.args[0], value, *call.args[2:])))
 
 
 def _after(before: list[ir.Stmt], node: ir.Stmt) -> ir.Stmt:
