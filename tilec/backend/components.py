@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     )
     from tilec.backend.context import BackendContext
     from tilec.backend.target import Target
-    from tilec.ir import BufferRegion, Call, Expr, Module
+    from tilec.ir import BufferRegion, Call, DType, Expr, Module
 
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
@@ -182,23 +182,73 @@ def _no_wait(device_index: int) -> None:
     del device_index
 
 
+class ForeignTensor(NamedTuple):
+    """A tensor of a framework without DLPack, as its backend understands it.
+
+    Attributes:
+        data: address of the first element.
+        shape: extents.
+        strides: in elements; None for contiguous row-major.
+        dtype: name of the element type.
+        device_index: where the memory is.
+        read_only: whether it must not be written.
+    """
+
+    data: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
+    dtype: str
+    device_index: int
+    read_only: bool = False
+
+
+class Measurement(NamedTuple):
+    """What a timer measures.
+
+    Attributes:
+        fn: does the work; asynchronous work goes to the current stream.
+        repeat: number of measured calls.
+        before: run before each call, not measured; None for nothing.
+    """
+
+    fn: Callable[[], object]
+    repeat: int
+    before: Callable[[], object] | None = None
+
+
+Timer = Callable[[Measurement], Sequence[float]]
+"""``(measurement) -> seconds of each call``, measured on the device."""
+
+
 class RuntimeShim(NamedTuple):
     """What the host side needs from a device's runtime; the defaults are those of host memory.
 
+    A device index below 0 stands for the current device.
+
     Attributes:
         dlpack_device: DLPack device code of the tensors that kernels take.
-        torch_device: name under which torch knows the device.
+        torch_device: name under which torch knows the device, and messages too.
         current_stream: raw handle of the current stream of a device.
         synchronize: waits until a device is idle.
-        allocate: ``(shape, dtype, device_index) -> tensor`` for outputs; None where an ordinary
-            array of the arguments' framework will do.
-        timer: ``(fn, repeat) -> seconds of each call`` measured on the device; None for the
-            host's clock.
+        stream_handle: the raw handle of what a user gives as ``stream=``; raises
+            `ArgumentTypeError` for anything else. None where there are no streams.
+        dlpack_stream: what ``__dlpack__(stream=)`` takes for a raw handle.
+        describe: understands tensors without DLPack; None for what is no tensor.
+        allocate: ``(like, shape, dtype, device_index) -> tensor`` for outputs, uninitialised, of
+            the framework of the argument `like`; None where an ordinary array will do.
+        timers: ways to measure time on the device, by name, the preferred one first; the host's
+            clock is always there.
+        evict: ``(bytes) -> fn``, which writes that many bytes on the current stream, so that
+            nothing measured next is in a cache.
     """
 
     dlpack_device: int = 1
     torch_device: str = "cpu"
     current_stream: Callable[[int], int] = _no_stream
     synchronize: Callable[[int], None] = _no_wait
-    allocate: Callable[[Sequence[int], str, int], Any] | None = None
-    timer: Callable[[Callable[[], object], int], Sequence[float]] | None = None
+    stream_handle: Callable[[object], int] | None = None
+    dlpack_stream: Callable[[int], object] | None = None
+    describe: Callable[[object], ForeignTensor | None] | None = None
+    allocate: Callable[[object, Sequence[int], DType, int], Any] | None = None
+    timers: Mapping[str, Timer] = _EMPTY
+    evict: Callable[[int], Callable[[], object]] | None = None

@@ -22,6 +22,7 @@ from tilec.ir import Buffer, DType, Var
 
 if TYPE_CHECKING:
     from tilec.backend.artifact import KernelParam
+    from tilec.backend.components import RuntimeShim
 
 
 class OutputAllocator:
@@ -31,8 +32,15 @@ class OutputAllocator:
         ShapeError: an output whose shape no input determines.
     """
 
-    def __init__(self, kernel: str, params: Sequence[KernelParam], out_idx: Sequence[int]) -> None:
+    def __init__(
+        self,
+        kernel: str,
+        params: Sequence[KernelParam],
+        out_idx: Sequence[int],
+        runtime: RuntimeShim | None = None,
+    ) -> None:
         self._kernel = kernel
+        self._allocate = None if runtime is None else runtime.allocate
         self._params = tuple(params)
         self._outputs = tuple(out_idx)
         nodes = [_node(p) for p in params]
@@ -77,12 +85,15 @@ class OutputAllocator:
             else:
                 known = shape
             try:
-                if like is None:
-                    results.append(np.empty(known, self._numpy_dtype(param)))
-                else:
+                if like is not None:
                     torch, device = like
                     dtype = self._torch_dtype(torch, param)
                     results.append(torch.empty(known, dtype=dtype, device=device))
+                elif self._allocate is not None:
+                    model, index = self._model(values, frame)
+                    results.append(self._allocate(model, known, param.dtype, index))
+                else:
+                    results.append(np.empty(known, self._numpy_dtype(param)))
             except (MemoryError, ValueError, RuntimeError) as error:
                 if isinstance(error, OutputAllocationError):
                     raise
@@ -91,6 +102,14 @@ class OutputAllocator:
                     f"{param.dtype!s} cannot be allocated: {error}"
                 ) from error
         return results
+
+    def _model(self, values: Sequence[Any], frame: Frame) -> tuple[Any, int]:
+        """The first tensor among the inputs and its device; (None, -1) without one."""
+        for position, value in enumerate(values):
+            if self._params[position].by_value or value is None or position in self._outputs:
+                continue
+            return value, frame.device_of(position)
+        return None, -1
 
     def _environment(self, values: Sequence[Any], frame: Frame) -> dict[Var, int]:
         """The values of dynamic variables. What the stub will refuse anyway counts as 0."""

@@ -19,11 +19,12 @@ import numpy as np
 
 from tilec import ir
 from tilec.diagnostics import ArgumentTypeError, ArgumentValueError, DTypeError, TilecError
-from tilec.host.abi import HOST_MEMORY, TypeIndex, dlpack_dtype
+from tilec.host.abi import HOST_MEMORY, TypeIndex, device_name, dlpack_dtype
 from tilec.ir import DType
 
 if TYPE_CHECKING:
     from tilec.backend.artifact import KernelParam
+    from tilec.backend.components import ForeignTensor, RuntimeShim
 
 Keep = list[Any]
 """What must stay alive until the call returns."""
@@ -31,6 +32,7 @@ Keep = list[Any]
 _READ_ONLY, _COPIED = 1, 2  # flags of versioned DLPack tensors
 _VERSIONED_TENSOR_OFFSET = 32
 _MAJOR_VERSION = 1
+_DEVICE_ID = 3  # position in a DLTensor, counted in int32
 
 
 @functools.cache
@@ -64,11 +66,12 @@ class Frame:
         args: the array of packed values.
         heads: the same memory as int32: the type index of argument ``i`` is at ``4 * i``.
         ints, floats: the same memory as int64 and double: its value is at ``2 * i + 1``.
-        result: the packed result.
+        result: the packed result. Our own caller hands the stream over in it, as a pointer.
+        stream: the same memory: the raw handle of the stream is at 1.
         dirty: whether an argument has another kind than its parameter.
     """
 
-    __slots__ = ("_kinds", "args", "dirty", "floats", "heads", "ints", "result")
+    __slots__ = ("_kinds", "args", "dirty", "floats", "heads", "ints", "result", "stream")
 
     def __init__(self, kinds: Sequence[TypeIndex]) -> None:
         c = ffi()
@@ -77,6 +80,8 @@ class Frame:
         self.ints = c.cast("int64_t*", self.args)
         self.floats = c.cast("double*", self.args)
         self.result = c.new("TVMFFIAny*")
+        self.result.type_index = TypeIndex.OPAQUE_POINTER
+        self.stream = c.cast("int64_t*", self.result)
         self._kinds = kinds
         self.dirty = False
         self.reset()
@@ -92,6 +97,11 @@ class Frame:
         self.heads[4 * position] = TypeIndex.NONE
         self.ints[2 * position + 1] = 0
         self.dirty = True
+
+    def device_of(self, position: int) -> int:
+        """The device index of a packed tensor; -1 for None."""
+        address = self.ints[2 * position + 1]
+        return int(ffi().cast("int32_t*", address)[_DEVICE_ID]) if address else -1
 
 
 def type_text(value: object) -> str:
@@ -111,10 +121,13 @@ class TensorPacker:
         where: ``kernel <kernel>: argument <name>``, the start of every message.
     """
 
-    def __init__(self, kernel: str, param: KernelParam, device_type: int) -> None:
+    def __init__(
+        self, kernel: str, param: KernelParam, device_type: int, runtime: RuntimeShim | None = None
+    ) -> None:
         self.name = param.name
         self.where = f"kernel {kernel}: argument {param.name}"
         self._param = param
+        self._runtime = runtime
         self._devices = HOST_MEMORY if device_type in HOST_MEMORY else (device_type,)
 
     def __call__(self, value: Any, keep: Keep) -> int:
@@ -130,9 +143,14 @@ class TensorPacker:
         # torch's own instance check is slow; its plain tensors are known by their type.
         if torch is not None and (type(value) is torch.Tensor or isinstance(value, torch.Tensor)):
             return self._torch(torch, value, keep)
-        if not hasattr(type(value), "__dlpack__"):
-            raise self._no_tensor(value)
-        return self._dlpack(value, keep)
+        if hasattr(type(value), "__dlpack__"):
+            return self._dlpack(value, keep)
+        if self._runtime is not None and self._runtime.describe is not None:
+            found = self._runtime.describe(value)
+            if found is not None:
+                keep.append(value)
+                return self._foreign(found, keep)
+        raise self._no_tensor(value)
 
     def _no_tensor(self, value: object) -> ArgumentTypeError:
         shape = ir.shape_text(self._param.shape)
@@ -179,17 +197,23 @@ class TensorPacker:
                     f"got {stride}"
                 )
             strides.append(stride // size)
-        c = ffi()
-        tensor = c.new("DLTensor*")
-        shape_array = c.new("int64_t[]", list(value.shape) or 1)
-        stride_array = c.new("int64_t[]", strides or 1)
-        tensor.data = c.cast("void*", value.__array_interface__["data"][0])
-        tensor.device.device_type = HOST_MEMORY[0]
-        tensor.ndim = value.ndim
-        tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes = dlpack_dtype(dtype)
-        tensor.shape, tensor.strides = shape_array, stride_array
-        keep.extend((value, tensor, shape_array, stride_array))
-        return int(c.cast("intptr_t", tensor))
+        keep.append(value)
+        address = value.__array_interface__["data"][0]
+        device = (HOST_MEMORY[0], 0)
+        return _describe(address, device, dtype, value.shape, strides, keep)
+
+    def _foreign(self, found: ForeignTensor, keep: Keep) -> int:
+        """A tensor that the runtime has described."""
+        if found.read_only and self._param.written:
+            raise self._read_only("tensor")
+        try:
+            dtype = DType(found.dtype)
+        except DTypeError:
+            raise ArgumentTypeError(
+                f"{self.where}: dtype expected {self._param.dtype!s}, got {found.dtype}"
+            ) from None
+        device = (self._devices[0], found.device_index)
+        return _describe(found.data, device, dtype, found.shape, found.strides, keep)
 
     def _numpy_dtype(self, dtype: Any) -> DType:
         if not dtype.isnative:
@@ -222,13 +246,30 @@ class TensorPacker:
                     f"{self.where}: the tensor is a lazily negated view",
                     hint=f"pass {self.name}.resolve_neg()",
                 )
-            capsule = torch.utils.dlpack.to_dlpack(value)
+            try:
+                capsule = torch.utils.dlpack.to_dlpack(value)
+            except (BufferError, TypeError, RuntimeError) as error:
+                return self._torch_described(value, keep, error)
             keep.append(capsule)
             return capsule_pointer(capsule, _DLTENSOR)  # type: ignore[no-any-return]
         except TilecError:
             raise
         except Exception as error:
             raise self._not_exported(value, error) from error
+
+    def _torch_described(self, value: Any, keep: Keep, error: Exception) -> int:
+        """A tensor that torch does not export, such as one of a dtype that DLPack has lately."""
+        where = value.device.type
+        on_device = self._runtime is not None and where == self._runtime.torch_device
+        if not (on_device or where == "cpu") or value.layout is not sys.modules["torch"].strided:
+            raise error
+        try:
+            dtype = DType(str(value.dtype).removeprefix("torch."))
+        except DTypeError:
+            raise error from None
+        keep.append(value)
+        device = (self._devices[0] if on_device else HOST_MEMORY[0], value.device.index or 0)
+        return _describe(value.data_ptr(), device, dtype, value.shape, value.stride(), keep)
 
     # anything else
 
@@ -241,8 +282,7 @@ class TensorPacker:
 
     def _dlpack(self, value: Any, keep: Keep) -> int:
         try:
-            self._check_device(value)
-            capsule = _export(value)
+            capsule = _export(value, self._check_device(value))
             name = _capsule_name(capsule)
         except TilecError:
             raise
@@ -257,19 +297,33 @@ class TensorPacker:
             f"{self.where}: {type_text(value)}.__dlpack__ returned no fresh DLPack capsule"
         )
 
-    def _check_device(self, value: Any) -> None:
-        """Objects elsewhere are refused before they are asked to synchronise or to copy."""
+    def _check_device(self, value: Any) -> dict[str, Any]:
+        """How the object is asked for its memory.
+
+        Objects elsewhere are refused before they are asked to synchronise or to copy.
+        """
         asked = getattr(value, "__dlpack_device__", None)
         if asked is None:
-            return
+            return {}
         kind, index = asked()
         if int(kind) not in self._devices:
             shown = getattr(value, "device", None)
             known = f"device type {int(kind)}, index {int(index)}"
+            if int(kind) in HOST_MEMORY:
+                known = "cpu"
             raise ArgumentValueError(
-                f"{self.where}: device expected {_device_text(self._devices[0])}, got {known}",
+                f"{self.where}: device expected {self._device_text()}, got {known}",
                 hint=None if shown is None else f"{self.name} is on {shown}",
             )
+        runtime = self._runtime
+        if runtime is None or runtime.dlpack_stream is None:
+            return {}
+        return {"stream": runtime.dlpack_stream(runtime.current_stream(int(index)))}
+
+    def _device_text(self) -> str:
+        if self._runtime is not None:
+            return self._runtime.torch_device
+        return device_name(self._devices[0])
 
     def _versioned(self, address: int) -> int:
         c = ffi()
@@ -289,15 +343,36 @@ class TensorPacker:
         return address + _VERSIONED_TENSOR_OFFSET
 
 
-def _export(value: Any) -> Any:
+def _export(value: Any, keywords: dict[str, Any]) -> Any:
     try:
-        return value.__dlpack__(max_version=(1, 1))
+        return value.__dlpack__(max_version=(1, 1), **keywords)
     except TypeError:  # an exporter from before versions
-        return value.__dlpack__()
+        return value.__dlpack__(**keywords)
 
 
-def _device_text(device_type: int) -> str:
-    return "cpu" if device_type in HOST_MEMORY else f"device type {device_type}"
+def _describe(
+    address: int,
+    device: tuple[int, int],
+    dtype: DType,
+    shape: Sequence[int],
+    strides: Sequence[int] | None,
+    keep: Keep,
+) -> int:
+    """The address of a fresh description of a tensor; strides are in elements."""
+    c = ffi()
+    tensor = c.new("DLTensor*")
+    shape_array = c.new("int64_t[]", list(shape) or 1)
+    keep.extend((tensor, shape_array))
+    if strides is not None:
+        stride_array = c.new("int64_t[]", list(strides) or 1)
+        keep.append(stride_array)
+        tensor.strides = stride_array
+    tensor.data = c.cast("void*", address)
+    tensor.device.device_type, tensor.device.device_id = device
+    tensor.ndim = len(shape)
+    tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes = dlpack_dtype(dtype)
+    tensor.shape = shape_array
+    return int(c.cast("intptr_t", tensor))
 
 
 class ScalarPacker:
@@ -390,10 +465,15 @@ def _number_text(value: Any) -> str:
 Packer = TensorPacker | ScalarPacker
 
 
-def packers(kernel: str, params: Sequence[KernelParam], device_type: int) -> tuple[Packer, ...]:
+def packers(
+    kernel: str,
+    params: Sequence[KernelParam],
+    device_type: int,
+    runtime: RuntimeShim | None = None,
+) -> tuple[Packer, ...]:
     """One packer per parameter."""
     return tuple(
-        ScalarPacker(kernel, p) if p.by_value else TensorPacker(kernel, p, device_type)
+        ScalarPacker(kernel, p) if p.by_value else TensorPacker(kernel, p, device_type, runtime)
         for p in params
     )
 
