@@ -165,6 +165,17 @@ def test_execution_backend_errors() -> None:
         registry.context("chip", target_host="x")
 
 
+def test_code_is_generated_for_execution_backends_that_cannot_run_here() -> None:
+    first = execution("a", reason="no tool")
+    registry = registered(backend(execution_backends=(first, execution("b"))))
+    assert registry.context("chip", execution_backend="a", to_run=False).execution_backend is first
+    assert registry.context("chip", to_run=False).execution_backend.name == "b"
+    none = registered(backend(execution_backends=(first,)))
+    assert none.context("chip", to_run=False).execution_backend is first
+    with pytest.raises(BackendSelectionError, match="'x' is not one of"):
+        none.context("chip", execution_backend="x", to_run=False)
+
+
 def test_backend_config_keys() -> None:
     key = ConfigKey("chip.level", (int,), 2, "A level.")
     context = registered(backend(config_keys=(key,))).context(

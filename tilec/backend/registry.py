@@ -227,6 +227,8 @@ class BackendRegistry:
         execution_backend: str | None = None,
         pass_configs: Mapping[Any, object] | None = None,
         compile_flags: Iterable[str] = (),
+        *,
+        to_run: bool = True,
     ) -> BackendContext:
         """Resolve target, backend and execution backend, once.
 
@@ -236,6 +238,8 @@ class BackendRegistry:
             execution_backend: name; None for the option, ``"auto"`` for the first usable one.
             pass_configs: configuration of the passes.
             compile_flags: further flags of the external compiler.
+            to_run: whether the result is to run on this machine; otherwise code is generated for
+                an execution backend that need not be usable here.
 
         Raises:
             TargetError, PluginError: no such target.
@@ -248,7 +252,9 @@ class BackendRegistry:
         return BackendContext(
             module,
             resolved,
-            _select_execution(module, resolved, execution_backend or options.execution_backend),
+            _select_execution(
+                module, resolved, execution_backend or options.execution_backend, to_run
+            ),
             _select_host(module, target_host),
             pass_configs or {},
             tuple(compile_flags),
@@ -282,7 +288,9 @@ def _add(
     backends[module.name] = module
 
 
-def _select_execution(module: BackendModule, target: Target, name: str) -> ExecutionBackendSpec:
+def _select_execution(
+    module: BackendModule, target: Target, name: str, to_run: bool
+) -> ExecutionBackendSpec:
     allowed = ", ".join(e.name for e in module.execution_backends)
     if name != AUTO:
         chosen = module.execution_backend(name)
@@ -293,7 +301,7 @@ def _select_execution(module: BackendModule, target: Target, name: str) -> Execu
                 hint=f"leave it out, or say {AUTO!r}, for the first one that is available",
             )
         state = chosen.available(target)
-        if not state.ok:
+        if to_run and not state.ok:
             raise BackendSelectionError(
                 f"execution backend {name!r} is not available: {state.reason}",
                 hint=f"allowed: {allowed}",
@@ -305,11 +313,12 @@ def _select_execution(module: BackendModule, target: Target, name: str) -> Execu
         if state.ok:
             return candidate
         reasons.append(f"{candidate.name}: {state.reason}")
+    if not to_run:
+        return module.execution_backends[0]
     raise BackendSelectionError(
         f"no execution backend of target {target.kind!r} is available on this machine",
         notes=reasons,
-        hint="'tilec doctor' shows what is missing; tilec.lower() with a named execution backend "
-        "still generates source",
+        hint="'tilec doctor' shows what is missing; tilec.lower() still generates code",
     )
 
 

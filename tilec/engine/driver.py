@@ -64,7 +64,7 @@ def lower(
     """
     func = single_function(func_or_mod)
     context = create_context(
-        func, target, target_host, execution_backend, pass_configs, compile_flags
+        func, target, target_host, execution_backend, pass_configs, compile_flags, to_run=False
     )
     return lower_with_context(
         func,
@@ -82,8 +82,12 @@ def create_context(
     execution_backend: str | None = "auto",
     pass_configs: Mapping[Any, object] | None = None,
     compile_flags: str | Iterable[str] | None = None,
+    *,
+    to_run: bool = True,
 ) -> BackendContext:
     """Resolve everything that `lower_with_context` needs, once; arguments as for `lower`.
+
+    With `to_run` the execution backend has to be usable on this machine.
 
     The function's attributes ``pass_configs`` and ``compile_flags`` take part: given configuration
     overrides the function's, given flags come behind the function's.
@@ -95,6 +99,7 @@ def create_context(
         None if execution_backend == "auto" else execution_backend,
         config,
         (*_flags(func.attrs.get("compile_flags")), *_flags(compile_flags)),
+        to_run=to_run,
     )
 
 
