@@ -18,7 +18,7 @@ from tilec.arith import (
     value_dtype,
 )
 from tilec.backend.components import Meaning
-from tilec.diagnostics import InternalError, NestingError, Span
+from tilec.diagnostics import CapabilityError, InternalError, NestingError, Span
 from tilec.interp.checks import Checker
 from tilec.interp.groups import (
     HOST,
@@ -154,6 +154,13 @@ class Values:
             return 0
         if node.name in self.meanings:
             return self.meanings[node.name](self, node, mask)
+        if node.name in ir.LANE_INTRINSICS:
+            raise CapabilityError(
+                f"T.{node.name} is part of thread form, and this is tile form",
+                span=node.span,
+                hint="say what each lane does, and how many lanes form a warp: "
+                "T.Kernel(..., warp=...)",
+            )
         args = [self.value(a, mask) for a in node.args]
         return evaluate_call(node.name, args, node.dtype, node.args[0].dtype)
 

@@ -39,7 +39,7 @@ from tilec.ir.expr import (
     truth,
     unary,
 )
-from tilec.ir.intrinsics import INTRINSICS, Intrinsic, is_pure
+from tilec.ir.intrinsics import INTRINSICS, LANE_INTRINSICS, Intrinsic, is_pure
 from tilec.ir.linear import Linear, difference, fold_int, linear, to_expr
 from tilec.ir.node import Node, NodeMeta, field
 from tilec.ir.operators import BITWISE, COMPARISONS, LOGICAL, SHIFTS, BinOp, UnOp
@@ -85,6 +85,7 @@ __all__ = [
     "FRAGMENT",
     "GLOBAL",
     "INTRINSICS",
+    "LANE_INTRINSICS",
     "LOCAL",
     "LOCAL_VAR",
     "LOGICAL",

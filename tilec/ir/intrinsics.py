@@ -64,6 +64,9 @@ INTRINSICS: dict[str, Intrinsic] = {
     )
 }
 
+LANE_INTRINSICS = frozenset(_LANES)
+"""What only targets have whose lanes run in warps."""
+
 
 def is_pure(name: str) -> bool:
     """Whether calls of `name` have no effect (unknown names count as effectful)."""

@@ -38,6 +38,8 @@ class CheckCapabilities(FunctionPass):
                 _check_threads(table, node)
             elif isinstance(node, ir.Expr):
                 table.require("a value", node.dtype.scalar, span=_known(node, func))
+                if isinstance(node, ir.Call) and table.lanes == 1:
+                    _check_lanes(node, _known(node, func))
                 if table.unsupported and isinstance(node, (ir.Call, ir.Binary)):
                     _check_scalar(table, node, _known(node, func))
         return func
@@ -61,6 +63,16 @@ def _check_scalar(table: Capabilities, node: ir.Call | ir.Binary, span: Span) ->
     else:
         operand = node.args[0].dtype if node.args else node.dtype
         table.require(node.name, operand.scalar, span=span)
+
+
+def _check_lanes(node: ir.Call, span: Span) -> None:
+    """What lanes of a warp do, where there are no warps."""
+    named = node.name == "sync" and node.args
+    if named or node.name in ir.LANE_INTRINSICS:
+        name = "sync_threads with a barrier_id" if named else node.name
+        raise CapabilityError(
+            f"the target does not support T.{name}: its lanes do not run in warps", span=span
+        )
 
 
 def _check_scope(table: Capabilities, node: ir.Alloc) -> None:
