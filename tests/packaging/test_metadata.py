@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-BACKENDS = ("tilec_c",)
+BACKENDS = ("tilec_c", "tilec_cuda")
 
 
 def project(folder: str = ".") -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DISTRIBUTIONS = {"tilec": ROOT, "tilec_c": ROOT / "tilec_c"}
+DISTRIBUTIONS = {"tilec": ROOT, "tilec_c": ROOT / "tilec_c", "tilec_cuda": ROOT / "tilec_cuda"}
 NOT_SHIPPED = {"pyproject.toml", "README.md", "LICENSE"}
 
 PROGRAM = """
