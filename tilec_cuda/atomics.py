@@ -33,14 +33,13 @@ def vector_update(printer: CudaPrinter, node: ir.For, body: ir.Stmt, count: int)
     part = ir.Buffer(f"{target.buffer.name}_part", (count,), target.dtype, ir.LOCAL)
     store = ir.Store(part, (ir.cast(node.var, "int64"),), value, span=node.span)
     piece = printer.expr.piece(f"red_add_v{width}_{SHORT[str(target.dtype)]}")
-    with printer.block(""):
-        printer.stmt(ir.Alloc(part, span=node.span))
-        printer.stmt(node.replace(body=store))
-        name = printer.expr.names(part)
-        for first in range(0, count, width):
-            place = at(index, node.var, first)
-            address = f"&{printer.expr.load(target.buffer, (place,))}"
-            printer.line(f"{piece}({address}, {name}{f' + {first}' if first else ''});")
+    printer.stmt(ir.Alloc(part, span=node.span))
+    printer.stmt(node.replace(body=store))
+    name = printer.expr.names(part)
+    for first in range(0, count, width):
+        place = at(index, node.var, first)
+        address = f"&{printer.expr.load(target.buffer, (place,))}"
+        printer.line(f"{piece}({address}, {name}{f' + {first}' if first else ''});")
     return True
 
 

@@ -8,6 +8,9 @@ from tilec import ir
 from tilec.arith.facts import Facts
 from tilec.arith.forms import Form
 
+_INT64 = ir.DType("int64")
+_SUMS = (ir.BinOp.ADD, ir.BinOp.SUB, ir.BinOp.MUL)
+
 
 def at(index: ir.Expr, var: ir.Var, value: int) -> ir.Expr:
     """An index for one value of a loop variable; sums with 0 disappear."""
@@ -32,4 +35,20 @@ def at(index: ir.Expr, var: ir.Var, value: int) -> ir.Expr:
 def step_between(facts: Facts, index: ir.Expr, var: ir.Var) -> Form:
     """How an index grows from one value of a variable to the next."""
     following = ir.substitute(index, {var: ir.as_expr(var + 1)})
-    return facts.keys.form(following).plus(facts.keys.form(index), -1)
+    here, there = _spread(facts, index), _spread(facts, following)
+    return facts.keys.form(there).plus(facts.keys.form(here), -1)
+
+
+def _spread(facts: Facts, expr: ir.Expr) -> ir.Expr:
+    """An index with its casts at the leaves, where they hide no sum."""
+    if isinstance(expr, ir.Cast) and expr.dtype == _INT64 and facts.is_index(expr.value):
+        inner = expr.value
+        if isinstance(inner, ir.Const):
+            return ir.Const(int(inner.value), _INT64)
+        if isinstance(inner, ir.Binary) and inner.op in _SUMS:
+            lhs, rhs = (_spread(facts, ir.cast(x, _INT64)) for x in (inner.lhs, inner.rhs))
+            return ir.Binary(inner.op, lhs, rhs, _INT64)
+        return expr
+    if isinstance(expr, ir.Binary) and expr.op in _SUMS:
+        return expr.replace(lhs=_spread(facts, expr.lhs), rhs=_spread(facts, expr.rhs))
+    return expr

@@ -38,7 +38,7 @@ class CudaPrinter(CodePrinter):
         self.func = func
         self.maps: list[str] = []
         self._noalias = noalias
-        self._plan: Mapping[str, int] = func.attrs.get("shared_plan") or {}
+        self._plan: Mapping[ir.Buffer, int] = func.attrs.get("shared_plan") or {}
         self._effects: dict[str, Callable[[ir.Call], None]] = dict(effect_rules(self))
         self._written = _written(func)
         self._fits = True
@@ -64,7 +64,7 @@ class CudaPrinter(CodePrinter):
             head = f'extern "C" __global__ void __launch_bounds__({bounds}) {func.name}('
             with self.block(_wrapped(head, params) + ")"):
                 self._indices(threads)
-                if any(b.name in self._plan for b in _shared_buffers(func.body)):
+                if any(b in self._plan for b in _shared_buffers(func.body)):
                     self.line(f"extern __shared__ __align__(1024) uint8_t {SHARED_ARRAY}[];")
                 self.stmt(func.body)
 
@@ -112,9 +112,10 @@ class CudaPrinter(CodePrinter):
         if buffer.scope() not in _SHARED:
             self.line(f"{_aligned(buffer, size)}{kind} {name}[{max(size, 1)}];")
             return
-        offset = self._plan.get(buffer.name)
+        offset = self._plan.get(buffer)
         if offset is None:
-            align = 8 if buffer.scope() == "shared.barrier" else 128
+            align = 1024 if size * buffer.dtype.bytes >= 1024 else 128
+            align = 8 if buffer.scope() == "shared.barrier" else align
             self.line(f"__shared__ __align__({align}) {kind} {name}[{max(size, 1)}];")
             return
         place = f"{SHARED_ARRAY} + {int(offset)}" if offset else SHARED_ARRAY
@@ -278,9 +279,10 @@ def _where(span: Span) -> str:
 
 
 def _c_string(text: str) -> str:
-    """A string literal; every byte that is not plain is written in octal."""
-    escaped = text.encode("utf-8", "backslashreplace")
+    """A string literal; bytes that are not plain are written in octal."""
+    plain = {"\n": "\\n", '"': '\\"', "\\": "\\\\", "?": "\\?"}
     inner = "".join(
-        chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in escaped
+        plain.get(chr(b)) or (chr(b) if 32 <= b < 127 else f"\\{b:03o}")
+        for b in text.encode("utf-8", "backslashreplace")
     )
     return f'"{inner}"'

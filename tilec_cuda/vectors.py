@@ -58,8 +58,7 @@ def print_vectorized(printer: CudaPrinter, node: ir.For) -> bool:
     accesses = _Accesses(printer, node.var, stop).collect(body)
     if not accesses:
         return False
-    with printer.block(""):
-        _Loop(printer, node, body, stop, accesses).print()
+    _Loop(printer, node, body, stop, accesses).print()
     return True
 
 
@@ -234,9 +233,7 @@ class _Loop:
         if pairs is not None and self._count % 2 == 0 and not self._copied(row):
             floats = self._e.names.fresh(f"{row.buffer.name}_f")
             self._p.line(f"float {floats}[{self._count}];")
-            self._p.directive("#pragma unroll")
-            with self._p.block(f"for (int32_t {name} = 0; {name} < {self._count}; {name} += 2)"):
-                self._p.line(f"{self._e.piece(pairs)}({floats} + {name}, {vector}.v + {name});")
+            self._p.line(f"{self._e.piece(f'{pairs}_{self._count}')}({floats}, {vector}.v);")
             text = (f"{floats}[{name}]", text[1])
         for load in row.loads:
             self._e.replaced[id(load)] = text
@@ -286,12 +283,8 @@ class _Loop:
         """Write a vector to memory."""
         vector, floats = self._vectors[id(row)], self._floats.get(id(row))
         if floats is not None:
-            name = self._e.names(self._node.var)
             piece = pair_piece(self._e.arch.number, row.buffer.dtype, "pack")
-            assert piece is not None
-            self._p.directive("#pragma unroll")
-            with self._p.block(f"for (int32_t {name} = 0; {name} < {self._count}; {name} += 2)"):
-                self._p.line(f"{self._e.piece(piece)}({vector}.v + {name}, {floats} + {name});")
+            self._p.line(f"{self._e.piece(f'{piece}_{self._count}')}({vector}.v, {floats});")
         self._p.line(f"*({self._type(row)} *){self._address(row)} = {vector};")
 
 
@@ -323,10 +316,12 @@ def storage_suffix(dtype: ir.DType) -> str:
 
 
 def pair_piece(number: int, dtype: ir.DType, what: str) -> str | None:
-    """The piece that converts two elements at once on an architecture, or None."""
+    """The piece that converts elements in pairs on an architecture, or None."""
     short = SHORT.get(str(dtype), "")
     if what == "pack" and short in ("f16", "bf16") and number >= 80:
         return f"pack_{short}"
+    if short == "bf16" and what == "unpack":
+        return "unpack_bf16"
     if short in ("e4m3", "e5m2") and number >= 89:
         return f"{what}_{short}"
     return None

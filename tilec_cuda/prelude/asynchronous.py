@@ -64,12 +64,8 @@ _FIXED: dict[str, Piece] = {
     "mbarrier_init": _bar("mbarrier_init", "mbarrier.init.shared::cta.b64 [%0], %1;",
                           ", uint32_t count", ', "r"(count)'),
     "mbarrier_arrive": _bar("mbarrier_arrive", "mbarrier.arrive.shared::cta.b64 _, [%0];"),
-    "mbarrier_arrive_old": Piece(
-        function("void", "mbarrier_arrive_old", "uint64_t *bar", """
-uint64_t state;
-asm volatile("mbarrier.arrive.shared.b64 %0, [%1];"
-             : "=l"(state) : "r"(tilec_shared_address(bar)) : "memory");
-"""), _ADDRESS),
+    "mbarrier_arrive_old": _bar(
+        "mbarrier_arrive_old", "{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }"),
     "mbarrier_expect_tx": _bar(
         "mbarrier_expect_tx", "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;",
         ", uint32_t bytes", ', "r"(bytes)'),

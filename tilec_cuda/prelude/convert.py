@@ -6,6 +6,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 from tilec.arith.formats import FORMATS, Format
 from tilec_cuda.prelude.base import C_TYPE, INTEGERS, Piece, bits, function
 
@@ -22,9 +25,12 @@ NARROW: dict[str, tuple[Format, int, int]] = {
 
 def make(name: str) -> Piece | None:
     """The conversion of that name, or None."""
-    fixed = _FIXED.get(name) or _PAIRS.get(name)
+    fixed = _FIXED.get(name)
     if fixed is not None:
         return fixed
+    pairs = _PAIRS.match(name)
+    if pairs is not None:
+        return _pairs(name, pairs[1], pairs[2], int(pairs[3]))
     if name.startswith("odd_"):
         return _odd(name[4:])
     source, _, target = name.partition("_to_")
@@ -91,48 +97,57 @@ return u >= 0x7f800000u ? 0xff : (uint8_t)(u >> 23);
 }  # fmt: skip
 
 
-def _pack16(kind: str) -> Piece:
-    body = f"""
+_PAIRS = re.compile(r"(pack|unpack)_(f16|bf16|e4m3|e5m2)_(\d+)\Z")
+_PACK = {
+    "f16": """
 uint32_t y;
-asm("cvt.rn.{kind}x2.f32 %0, %1, %2;" : "=r"(y) : "f"(from[1]), "f"(from[0]));
-*(uint32_t *)to = y;
-"""
-    return Piece(function("void", f"pack_{kind}", "uint16_t *to, const float *from", body))
-
-
-def _pack8(kind: str, limit: str, low: str, high: str) -> Piece:
-    """The instruction saturates; `low` and `high` put right what is too large."""
-    body = f"""
+asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(from[i + 1]), "f"(from[i]));
+*(uint32_t *)(to + i) = y;
+""",
+    # The instructions of the narrowest formats saturate; that is put right.
+    "e4m3": """
 uint16_t y;
-asm("cvt.rn.satfinite.{kind}x2.f32 %0, %1, %2;" : "=h"(y) : "f"(from[1]), "f"(from[0]));
-uint32_t z = y;
-if (fabsf(from[0]) {limit}) z = {low};
-if (fabsf(from[1]) {limit}) z = {high};
-*(uint16_t *)to = (uint16_t)z;
-"""
-    return Piece(function("void", f"pack_{kind}", "uint8_t *to, const float *from", body))
-
-
-def _unpack8(kind: str) -> Piece:
-    body = f"""
-uint32_t y;
-asm("cvt.rn.f16x2.{kind}x2 %0, %1;" : "=r"(y) : "h"(*(const uint16_t *)from));
-to[0] = tilec_f16_to_f32((uint16_t)y);
-to[1] = tilec_f16_to_f32((uint16_t)(y >> 16));
-"""
-    params = "float *to, const uint8_t *from"
-    return Piece(function("void", f"unpack_{kind}", params, body), ("f16_to_f32",))
-
-
-_PAIRS = {
-    "pack_f16": _pack16("f16"),
-    "pack_bf16": _pack16("bf16"),
-    "pack_e4m3": _pack8("e4m3", "> 464.0f", "z | 0x7f", "z | 0x7f00"),
-    "pack_e5m2": _pack8("e5m2", ">= 61440.0f", "(z & 0xff80) | 0x7c", "(z & 0x80ff) | 0x7c00"),
-    "unpack_e4m3": _unpack8("e4m3"),
-    "unpack_e5m2": _unpack8("e5m2"),
+asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(y) : "f"(from[i + 1]), "f"(from[i]));
+if (fabsf(from[i]) > 464.0f) y |= 0x7f;
+if (fabsf(from[i + 1]) > 464.0f) y |= 0x7f00;
+*(uint16_t *)(to + i) = y;
+""",
+    "e5m2": """
+uint16_t y;
+asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(y) : "f"(from[i + 1]), "f"(from[i]));
+if (fabsf(from[i]) >= 61440.0f) y = (y & 0xff80) | 0x7c;
+if (fabsf(from[i + 1]) >= 61440.0f) y = (y & 0x80ff) | 0x7c00;
+*(uint16_t *)(to + i) = y;
+""",
 }
-"""Two neighbouring elements at once."""
+_PACK["bf16"] = _PACK["f16"].replace("f16x2", "bf16x2")
+_UNPACK = {
+    "bf16": """
+const uint32_t x = *(const uint32_t *)(from + i);
+to[i] = __uint_as_float(x << 16);
+to[i + 1] = __uint_as_float(x & 0xffff0000);
+""",
+    "e4m3": """
+uint32_t y;
+asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(y) : "h"(*(const uint16_t *)(from + i)));
+to[i] = tilec_f16_to_f32((uint16_t)y);
+to[i + 1] = tilec_f16_to_f32((uint16_t)(y >> 16));
+""",
+}
+_UNPACK["e5m2"] = _UNPACK["e4m3"].replace("e4m3", "e5m2")
+
+
+def _pairs(name: str, what: str, kind: str, count: int) -> Piece | None:
+    """``pack_<type>_<count>`` and ``unpack_...``: an even number of elements, two at once."""
+    text = (_PACK if what == "pack" else _UNPACK).get(kind)
+    if text is None or count % 2:
+        return None
+    store = "uint16_t" if kind.endswith("16") else "uint8_t"
+    to, source = ("float", store) if what == "unpack" else (store, "float")
+    inner = "\n".join(f"  {line}" for line in text.strip().splitlines())
+    body = f"#pragma unroll\nfor (int32_t i = 0; i < {count}; i += 2) {{\n{inner}\n}}"
+    needs = ("f16_to_f32",) if "tilec_f16_to_f32" in text else ()
+    return Piece(function("void", name, f"{to} *to, const {source} *from", body), needs)
 
 
 def _odd(source: str) -> Piece | None:
@@ -225,8 +240,6 @@ def largest_code(fmt: Format) -> int:
 
 def encode(value: float, name: str) -> int:
     """The code of a number that an eight-bit format has exactly, or of NaN or infinity."""
-    import math
-
     if name == "e8m0":
         return 0xFF if value != value else math.frexp(value)[1] - 1 + 127
     fmt, over, nan = NARROW[name]

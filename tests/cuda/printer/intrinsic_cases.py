@@ -238,7 +238,7 @@ def moves(dtype: str, num: int, transpose: bool, store: bool) -> ir.Module:
 
 
 MMA = (
-    ("float16", "float32", 16, 8, 16, 75), ("float16", "float16", 16, 8, 16, 80),
+    ("float16", "float32", 16, 8, 16, 80), ("float16", "float16", 16, 8, 16, 80),
     ("float16", "float32", 16, 8, 8, 75), ("bfloat16", "float32", 16, 8, 16, 80),
     ("bfloat16", "float32", 16, 8, 8, 80), ("tfloat32", "float32", 16, 8, 8, 80),
     ("tfloat32", "float32", 16, 8, 4, 80), ("float64", "float64", 8, 8, 4, 80),
