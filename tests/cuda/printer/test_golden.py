@@ -124,7 +124,7 @@ def test_line_directives_lead_to_the_source() -> None:
 
     def body(_bx: ir.Var, tx: ir.Var) -> ir.Stmt:
         stores = [
-            ir.Store(a, (tx,), ir.cast(tx, "int32"), span=Span('a "b".py', line, 1))
+            ir.Store(a, (tx,), ir.cast(tx, "int32"), span=Span('a "b".py', line, 1, line, 2))
             for line in (7, 7, 12)
         ]
         return ir.seq(*stores)
