@@ -92,17 +92,15 @@ class ThreadMachine(Machine):
             values.cells[buffer] = cells[buffer] = given
         if checker is not None:
             checker.launch(grid, tuple(v.name for v in node.grid_vars))
+        lanes, coordinates = _coordinates(node, node.threads)
         for number, place in enumerate(itertools.product(*map(range, reversed(grid)))):
             values.cells = dict(cells)
             values.clocks = Clocks(values.total) if checker is not None else None
             values.barriers = Barriers(values)
             values.engines = Engines(values)
-            group = LaneGroup(np.arange(values.total), values.warp, values.total, outer)
+            group = LaneGroup(lanes, values.warp, values.total, outer)
             group.values.update(zip(node.grid_vars, reversed(place), strict=True))
-            lane = np.arange(values.total)
-            for var, extent in zip(node.thread_vars, node.threads, strict=True):
-                group.values[var] = lane % extent if extent > 1 else 0
-                lane = lane // extent
+            group.values.update(coordinates)
             if checker is not None and values.clocks is not None:
                 checker.block(number)
                 checker.start(values.clocks, values.engines, values.warp)
@@ -435,6 +433,16 @@ class ThreadMachine(Machine):
             part.frames.pop()
 
         self._divide(task, [(going, start), (~going, leave)])
+
+
+def _coordinates(node: ir.Launch, threads: tuple[int, ...]) -> tuple[Array, dict[ir.Var, Any]]:
+    """The linear numbers of the lanes of a block, and the values of its thread variables."""
+    lanes = rest = np.arange(int(np.prod(threads)))
+    values: dict[ir.Var, Any] = {}
+    for var, extent in zip(node.thread_vars, threads, strict=True):
+        values[var] = (rest % extent).astype(np.int32) if extent > 1 else 0
+        rest = rest // extent
+    return lanes, values
 
 
 def _is_wait(stmt: ir.Stmt) -> bool:

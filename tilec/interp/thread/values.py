@@ -9,20 +9,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilec import ir
-from tilec.arith import storage_dtype
+from tilec.arith import evaluate_binary, storage_dtype
 from tilec.diagnostics import DivergenceError, InternalError, OutOfBoundsAccessError, Span
 from tilec.interp.groups import Array, Mask, is_array
 from tilec.interp.ledger import READ, WRITE
 from tilec.interp.memory import Cells
 from tilec.interp.thread.clocks import Clocks
+from tilec.interp.thread.memo import Memo
 from tilec.interp.thread.tasks import LaneGroup, lanes_text
 from tilec.interp.values import ATOMICS, Values
+from tilec.ir import BinOp
 
 if TYPE_CHECKING:
     from tilec.interp.thread.barriers import Barriers
     from tilec.interp.thread.checks import LaneChecker
     from tilec.interp.thread.engines import Engines
 
+_SIMPLE = (ir.Const, ir.Var, ir.Load, ir.Call)
+_FAST = {BinOp.ADD: np.add, BinOp.SUB: np.subtract, BinOp.MUL: np.multiply}
+_NATIVE = {
+    ir.DType(name): np.dtype(name) for name in ("float32", "float64", "int32", "int64", "uint32")
+}
 Meaning = Callable[["LaneValues", ir.Call, Mask], Any]
 
 
@@ -32,6 +39,7 @@ class LaneCells(Cells):
     Attributes:
         lanes: the number of copies; 0 for storage that lanes share.
         pending: by element the time of the asynchronous instruction that writes it; or None.
+        linear: the elements in one dimension, where that is the same memory; else None.
         held: by element the time of the asynchronous instruction that reads it; or None.
         unfenced: by element whether it was written since the last fence of registers; or None.
     """
@@ -41,10 +49,16 @@ class LaneCells(Cells):
         self.lanes = lanes
         self.pending: Array | None = None
         self.held: Array | None = None
+        self.linear: Array | None = array.reshape(-1) if array.flags.c_contiguous else None
         self.unfenced: Array | None = None
         if lanes:
             self.extents = array.shape[1:]
             self.split = True
+
+    def number(self, element: Any) -> Any:
+        """An element as a Python number."""
+        kind = self.kind.kind
+        return float(element) if kind == "f" else bool(element) if kind == "b" else int(element)
 
     def separate(self) -> None:
         """Copies are kept apart from the start."""
@@ -89,6 +103,105 @@ class LaneValues(Values):
         self.warp = 1
         self.clocks: Clocks | None = None
         self.meanings = meanings
+        self._memo = Memo(self.variable)
+        self._every = np.arange(0)
+
+    # expressions
+
+    def value(self, node: Any, mask: Mask) -> Any:
+        """The value of an expression for the lanes in `mask`; the others get anything."""
+        if isinstance(node, _SIMPLE):
+            return super().value(node, mask)
+        names = self._memo.names(id(node), (node,))
+        if names is None:
+            return super().value(node, mask)
+        return self._memo.get(
+            id(node), names, None, lambda: super(LaneValues, self).value(node, True)
+        )
+
+    def variable(self, var: ir.Var) -> Any:
+        """The value of a variable, bound for these lanes or around the launch."""
+        found = self.group.values.get(var)
+        return super().variable(var) if found is None else found
+
+    def _binary(self, node: ir.Binary, mask: Mask) -> Any:
+        fast = _FAST.get(node.op)
+        if fast is not None:
+            a, b = self.value(node.lhs, mask), self.value(node.rhs, mask)
+            # Numbers round, and arrays of these types compute as the language does.
+            kind = _NATIVE.get(node.lhs.dtype)
+            if is_array(a) and is_array(b) and a.dtype == kind and b.dtype == kind:
+                return fast(a, b)
+            return evaluate_binary(node.op, a, b, node.lhs.dtype)
+        return super()._binary(node, mask)
+
+    # places
+
+    def _place(self, cells: LaneCells, indices: tuple[ir.Expr, ...]) -> Any:
+        """Numbers of the elements that lanes index: an array, one number, or None.
+
+        None stands for indices that depend on more than variables, or leave the buffer.
+        """
+        if cells.linear is None:
+            return None
+        names = self._memo.names(id(indices), indices)
+        if names is None:
+            return None
+        lanes = self.group_of().lanes
+        return self._memo.get(
+            id(indices), names, lanes, lambda: self._placed(cells, indices, lanes)
+        )
+
+    def _placed(self, cells: LaneCells, indices: tuple[ir.Expr, ...], lanes: Array) -> Any:
+        total: Any = lanes if cells.lanes else 0
+        for index, extent in zip(indices, cells.extents, strict=True):
+            at = self.value(index, True)
+            inside = (at >= 0) & (at < extent)
+            if not (inside.all() if is_array(inside) else inside):
+                return None
+            total = total * extent + (at.astype(np.int64) if is_array(at) else int(at))
+        return total
+
+    def _load(self, node: ir.Load, mask: Mask) -> Any:
+        cells = self.storage(node.buffer)
+        if not isinstance(cells, LaneCells) or not isinstance(self.group, LaneGroup):
+            return super()._load(node, mask)
+        flat = self._place(cells, node.indices)
+        if flat is None:
+            return super()._load(node, mask)
+        if self.watch is not None:
+            at = self.positions(mask)
+            where = flat[at] if is_array(flat) else np.full(len(at), flat)
+            if len(at):
+                self.watch.access(READ, cells, where, at, node.span, self.group)
+        assert cells.linear is not None
+        found = cells.linear[flat]
+        return found.astype(cells.kind, copy=False) if is_array(flat) else cells.number(found)
+
+    def write(
+        self, buffer: ir.Buffer, indices: tuple[ir.Expr, ...], value: Any, mask: Mask, span: Span
+    ) -> None:
+        """``buffer[indices] = value``; of several values for one element the last one stays."""
+        cells = self.storage(buffer)
+        if not isinstance(cells, LaneCells) or not isinstance(self.group, LaneGroup):
+            return super().write(buffer, indices, value, mask, span)
+        flat = self._place(cells, indices)
+        if flat is None:
+            return super().write(buffer, indices, value, mask, span)
+        at = self.positions(mask)
+        if not len(at):
+            return None
+        if not is_array(flat):
+            flat = np.full(len(self.group.lanes), flat)
+        if mask is not True:
+            flat = flat[at]
+            value = value[at] if is_array(value) else value
+        if self.watch is not None:
+            given = np.broadcast_to(value, flat.shape)
+            self.watch.access(WRITE, cells, flat, at, span, self.group, given)
+        assert cells.linear is not None
+        cells.linear[flat] = value
+        return None
 
     # who
 
@@ -107,7 +220,9 @@ class LaneValues(Values):
         """Positions within the group of the lanes in a mask."""
         count = len(self.group_of().lanes)
         if mask is True:
-            return np.arange(count)
+            if len(self._every) != count:
+                self._every = np.arange(count)
+            return self._every
         if mask is False:
             return np.arange(0)
         return np.flatnonzero(np.broadcast_to(mask, (count,)))
