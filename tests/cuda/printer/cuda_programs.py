@@ -1,9 +1,8 @@
-"""Programs in thread form for the tests of the CUDA printer, and ways to compile and run them."""
+"""Programs in thread form for the tests of the CUDA printer; how to compile and run them."""
 
 from __future__ import annotations
 
 import ctypes
-import functools
 import re
 import shutil
 import subprocess
@@ -16,6 +15,7 @@ import pytest
 
 from tilec import ir
 from tilec.arith import FOLDABLE, storage_dtype
+from tilec.diagnostics import ToolchainError
 from tilec.ir import BinOp, DType
 from tilec.transform.base import PassContext
 from tilec.transform.capabilities import Capabilities
@@ -23,6 +23,7 @@ from tilec.transform.flatten import FlattenBuffers
 from tilec.transform.split import SplitHostDevice
 from tilec_cuda.arch import Arch
 from tilec_cuda.codegen import print_module
+from tilec_cuda.nvrtc import find_nvrtc
 from tilec_cuda.tensor_maps import MakeTensorMaps
 
 ARCHES = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a")
@@ -93,33 +94,17 @@ def kernel_text(module: ir.Module, arch: str = "sm_90a", **options: Any) -> str:
 # Compilation
 
 
-@functools.cache
-def _nvrtc() -> Any:
-    bindings = pytest.importorskip("cuda.bindings.nvrtc", reason="needs NVRTC")
+OPTIONS = ("--minimal", "--std=c++17", "--fmad=false", "--ptxas-options=-v")
+
+
+def compile_cuda(text: str, arch: str = "sm_90a") -> tuple[bytes, str]:
+    """The cubin of a source, and the compiler's log."""
     try:
-        bindings.nvrtcVersion()
-    except Exception as error:  # noqa: BLE001 - whatever the loader raises
-        pytest.skip(f"NVRTC cannot be loaded: {error}")
-    return bindings
-
-
-def compile_cuda(text: str, arch: str = "sm_90a", *options: str) -> tuple[bytes, str]:
-    """The cubin of a source, and the compiler's log; a failure shows both."""
-    nvrtc = _nvrtc()
-    _, program = nvrtc.nvrtcCreateProgram(text.encode(), b"kernel.cu", 0, [], [])
-    flags = [f"--gpu-architecture={arch}", "--minimal", "--fmad=false", "--ptxas-options=-v"]
-    flags = [flag.encode() for flag in (*flags, *options)]
-    (status,) = nvrtc.nvrtcCompileProgram(program, len(flags), flags)
-    _, size = nvrtc.nvrtcGetProgramLogSize(program)
-    log = b" " * size
-    nvrtc.nvrtcGetProgramLog(program, log)
-    message = log.decode(errors="replace").rstrip("\0 \n")
-    assert int(status) == 0, f"{arch}:\n{message}\n{text}"
-    _, size = nvrtc.nvrtcGetCUBINSize(program)
-    cubin = b" " * size
-    nvrtc.nvrtcGetCUBIN(program, cubin)
-    nvrtc.nvrtcDestroyProgram(program)
-    return cubin, message
+        compiler = find_nvrtc()
+    except ToolchainError as error:
+        pytest.skip(str(error))
+    result = compiler.compile(text, arch, OPTIONS)
+    return result.image, result.log
 
 
 def check_compiles(module: ir.Module, arch: str, **options: Any) -> str:
@@ -214,6 +199,103 @@ def host_compile(text: str, folder: Path) -> ctypes.CDLL:
     return ctypes.CDLL(str(library))
 
 
+# Device
+
+
+class Gpu:
+    """The first device, through the driver's own functions."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+        self._call("cuInit", 0)
+        device = ctypes.c_int()
+        self._call("cuDeviceGet", ctypes.byref(device), 0)
+        version = [ctypes.c_int(), ctypes.c_int()]
+        for which, value in zip((75, 76), version, strict=True):
+            self._call("cuDeviceGetAttribute", ctypes.byref(value), which, device)
+        self.number = version[0].value * 10 + version[1].value
+        self.arch = f"sm_{self.number}" + ("a" if self.number >= 90 else "")
+        context = ctypes.c_void_p()
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        self._call("cuCtxSetCurrent", context)
+
+    def _call(self, name: str, *args: Any) -> None:
+        status = getattr(self._library, name)(*args)
+        assert status == 0, f"{name} failed with {status}"
+
+    def run(
+        self,
+        module: ir.Module,
+        arrays: Sequence[Any],
+        scalars: Sequence[Any] = (),
+        maps: Sequence[Any] = (),
+        grid: int = 1,
+    ) -> list[Any]:
+        """Launch the one kernel of a module; all arrays as they are afterwards.
+
+        Args:
+            module: in split form.
+            arrays: for its buffers.
+            scalars: ctypes values behind them.
+            maps: (index of an array, record) in front of them.
+            grid: blocks.
+        """
+        (func,) = module.functions.values()
+        cubin, _log = compile_cuda(source(module, self.arch), self.arch)
+        image, function = ctypes.c_void_p(), ctypes.c_void_p()
+        self._call("cuModuleLoadData", ctypes.byref(image), cubin)
+        self._call("cuModuleGetFunction", ctypes.byref(function), image, func.name.encode())
+        places = [ctypes.c_uint64() for _ in arrays]
+        held = [np.ascontiguousarray(a) for a in arrays]
+        for place, array in zip(places, held, strict=True):
+            self._call("cuMemAlloc_v2", ctypes.byref(place), max(array.nbytes, 4) + 16)
+            self._call("cuMemcpyHtoD_v2", place, ctypes.c_void_p(array.ctypes.data), array.nbytes)
+        encoded = [self._tensor_map(places[n], record) for n, record in maps]
+        params = [*encoded, *places, *scalars]
+        pointers = (ctypes.c_void_p * len(params))(*(ctypes.addressof(p) for p in params))
+        threads = (*func.attrs["launch"]["threads"], 1, 1)[:3]
+        self._call("cuLaunchKernel", function, grid, 1, 1, *threads, 0, None, pointers, None)
+        self._call("cuCtxSynchronize")
+        results = []
+        for place, array in zip(places, held, strict=True):
+            result = np.empty_like(array)
+            self._call("cuMemcpyDtoH_v2", ctypes.c_void_p(result.ctypes.data), place, result.nbytes)
+            self._call("cuMemFree_v2", place)
+            results.append(result)
+        self._call("cuModuleUnload", image)
+        return results
+
+    def _tensor_map(self, place: Any, record: Any) -> Any:
+        kinds = {"bfloat16": 9, "float16": 6, "float32": 7, "float8_e4m3": 0}
+        item = record.buffer.dtype.bytes
+        rank = record.buffer.ndim
+        shape = (ctypes.c_uint64 * rank)(*reversed(record.buffer.shape))
+        steps = [s * item for s in reversed(record.buffer.element_strides())]
+        strides = (ctypes.c_uint64 * rank)(*steps[1:])
+        box = (ctypes.c_uint32 * rank)(*reversed(record.box))
+        ones = (ctypes.c_uint32 * rank)(*[1] * rank)
+        swizzle = {0: 0, 32: 1, 64: 2, 128: 3}[record.swizzle]
+        raw = (ctypes.c_uint64 * 32)()
+        base = ctypes.addressof(raw)
+        aligned = (ctypes.c_uint64 * 16).from_buffer(raw, -base % 128)
+        self._call(
+            "cuTensorMapEncodeTiled", aligned, kinds[str(record.buffer.dtype)], rank, place, shape,
+            strides, box, ones, 0, swizzle, 0, 0,
+        )  # fmt: skip
+        return aligned
+
+
+def find_gpu() -> Gpu:
+    """The device; skips the test where there is none."""
+    try:
+        library = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        pytest.skip("needs an NVIDIA GPU")
+    if library.cuInit(0):
+        pytest.skip("needs an NVIDIA GPU")
+    return Gpu(library)
+
+
 # Scalar programs
 
 
@@ -243,6 +325,11 @@ class Program:
             return ir.For(var, tx, const(count), const(128), "serial", {}, ir.seq(*stores))
 
         self.module = split(body, [*buffers, *outs])
+
+    def on_gpu(self, gpu: Gpu, arrays: Sequence[Any]) -> list[Any]:
+        """The results of the device."""
+        outs = [np.zeros(self.count, storage(d)) for d in self.outputs]
+        return gpu.run(self.module, [*arrays, *outs])[len(arrays) :]
 
     def on_host(self, arrays: Sequence[Any], folder: Path) -> list[Any]:
         """The results, computed by the text for sm_75 as C++ of the host."""

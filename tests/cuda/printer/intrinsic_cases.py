@@ -13,8 +13,8 @@ from tilec.layout import Layout, swizzled
 from tilec.transform.capabilities import MatrixAtom
 from tilec_cuda.arch import Arch
 
-_EXCHANGED = ("bool", *INTEGERS, "float16", "bfloat16", "float32", "float64", "float8_e4m3")
-_UPDATED = (*INTEGERS, "float16", "bfloat16", "float32", "float64", "float8_e4m3", "float8_e5m2",
+EXCHANGED = ("bool", *INTEGERS, "float16", "bfloat16", "float32", "float64", "float8_e4m3")
+UPDATED = (*INTEGERS, "float16", "bfloat16", "float32", "float64", "float8_e4m3", "float8_e5m2",
             "float8_e4m3fnuz")  # fmt: skip
 
 
@@ -84,21 +84,33 @@ def barriers() -> ir.Module:
     return split(body, [out])
 
 
+UPDATES = ("atomic_add", "atomic_max", "atomic_min")
+
+
 def updates(dtype: str, order: str | None, scope: str = ir.GLOBAL) -> ir.Module:
-    """Atomic updates with and without a result."""
-    target, prev = buffer("target", 64, dtype, scope), buffer("prev", 128, dtype)
+    """Atomic updates with and without a result: a row of the target for each."""
+    given, out = buffer("given", (3, 64), dtype), buffer("out", (3, 64), dtype)
+    target, prev = buffer("target", (3, 64), dtype, scope), buffer("prev", (3, 128), dtype)
 
     def body(_bx: ir.Var, tx: ir.Var) -> ir.Stmt:
         attrs = {"memory_order": order} if order else {}
-        stmts: list[ir.Stmt] = [] if scope == ir.GLOBAL else [ir.Alloc(target)]
-        for name in ("atomic_add", "atomic_max", "atomic_min"):
-            value = ir.cast(tx, dtype)
-            call = ir.Call(name, (target[tx % 64], value), DType(dtype), attrs)
-            var = ir.Var("old", DType(dtype))
-            stmts += [ir.Evaluate(call), ir.Bind(var, call), ir.Store(prev, (tx,), var)]
-        return ir.seq(*stmts)
+        on = out if scope == ir.GLOBAL else target
 
-    return split(body, [target, prev] if scope == ir.GLOBAL else [prev])
+        def move(to: ir.Buffer, source: ir.Buffer) -> ir.Stmt:
+            move = loop(3, lambda i: ir.Store(to, (i, tx), source[i, tx]))
+            return ir.seq(ir.If(tx < 64, move), effect("sync"))
+
+        stmts: list[ir.Stmt] = [ir.seq() if scope == ir.GLOBAL else ir.Alloc(target)]
+        stmts.append(move(on, given))
+        for row, name in enumerate(UPDATES):
+            value = ir.cast(tx % 2 + 1, dtype)
+            call = ir.Call(name, (on[row, tx % 64], value), DType(dtype), attrs)
+            var = ir.Var("old", DType(dtype))
+            stmts += [ir.Evaluate(call), ir.Bind(var, call), ir.Store(prev, (const(row), tx), var)]
+        stmts.append(effect("sync"))
+        return ir.seq(*stmts, ir.seq() if scope == ir.GLOBAL else move(out, target))
+
+    return split(body, [given, out, prev])
 
 
 def vector_updates(dtype: str, count: int) -> ir.Module:
@@ -215,26 +227,31 @@ def paneled(shape: tuple[int, ...], width: int, item: int, chunks: int, stages: 
 
 
 def moves(dtype: str, num: int, transpose: bool, store: bool) -> ir.Module:
-    """``ldmatrix`` and ``stmatrix``."""
-    per = 2 // DType(dtype).bytes if DType(dtype).bytes <= 2 else 1
+    """``ldmatrix`` and ``stmatrix``, by one warp."""
+    per = 2 // DType(dtype).bytes
     shared = buffer("s", (num * 8, 8 * per), dtype, ir.SHARED)
     count = 2 * num * per
     regs = buffer("r", (count,), dtype, ir.LOCAL)
-    out = buffer("out", (128, count), dtype)
+    tile, held = buffer("tile", shared.shape, dtype), buffer("held", (32, count), dtype)
 
     def body(_bx: ir.Var, tx: ir.Var) -> ir.Stmt:
         region = ir.BufferRegion(regs, (const(0),), (count,))
         place = shared[tx % (8 * num), 0]
         args = (place, region) if store else (region, place)
         name = "stmatrix" if store else "ldmatrix"
+        there = loop(8 * num, lambda r: ir.Store(shared, (r, tx), tile[r, tx]), name="row")
+        back = loop(8 * num, lambda r: ir.Store(tile, (r, tx), shared[r, tx]), name="row")
+        take = loop(count, lambda i: ir.Store(regs, (i,), held[tx, i]), "unroll")
+        give = loop(count, lambda i: ir.Store(held, (tx, i), regs[i]), "unroll")
+        columns = tx < 8 * per
         return ir.seq(
             ir.Alloc(shared), ir.Alloc(regs),
-            loop(count, lambda i: ir.Store(regs, (i,), ir.literal(0, DType(dtype))), "unroll"),
-            effect(name, *args, num=num, transpose=transpose),
-            loop(count, lambda i: ir.Store(out, (tx, i), regs[i]), "unroll"),
+            take if store else ir.If(columns, there), effect("sync"),
+            effect(name, *args, num=num, transpose=transpose), effect("sync"),
+            ir.If(columns, back) if store else give,
         )  # fmt: skip
 
-    return split(body, [out])
+    return split(body, [tile, held], threads=(32,))
 
 
 MMA = (
@@ -315,7 +332,20 @@ def group_mma(
     b, lb = tile("b", n, tb)
     c = buffer("c", (64 * n // 128,), acc, ir.LOCAL)
     own = buffer("own", (64 * k // 128,), dtype, ir.LOCAL)
+    steps = depth // k
+    in_a = buffer("in_a", (steps, 128, own.shape[0]) if registers else a.shape, dtype)
+    in_b = buffer("in_b", b.shape, dtype)
     out = buffer("out", (128, 64 * n // 128), acc)
+
+    def fill(tx: ir.Var, target: ir.Buffer, given: ir.Buffer) -> ir.Stmt:
+        rows, columns = target.shape
+
+        def put(i: Any) -> ir.Stmt:
+            place = i * 128 + tx
+            index = (place // columns, place % columns)
+            return ir.Store(target, index, given[index])
+
+        return loop(rows * columns // 128, put)
 
     def body(_bx: ir.Var, tx: ir.Var) -> ir.Stmt:
         def region(x: ir.Buffer, step: Any, extent: int, transposed: bool) -> ir.BufferRegion:
@@ -327,26 +357,32 @@ def group_mma(
         whole = ir.BufferRegion(c, (const(0),), c.shape)
 
         def step(i: Any) -> ir.Stmt:
-            left = (
-                ir.BufferRegion(own, (const(0),), own.shape) if registers
-                else region(a, i, 64, ta)
-            )  # fmt: skip
-            return effect("mma", whole, left, region(b, i, n, tb), i > 0, atom=atom,
-                          transpose_a=ta, transpose_b=tb)  # fmt: skip
+            if registers:
+                left = ir.BufferRegion(own, (const(0),), own.shape)
+                take = loop(
+                    own.shape[0], lambda r: ir.Store(own, (r,), in_a[i, tx, r]), "unroll", "r"
+                )
+            else:
+                left, take = region(a, i, 64, ta), ir.seq()
+            attrs = {"atom": atom, "transpose_a": ta, "transpose_b": tb}
+            call = effect("mma", whole, left, region(b, i, n, tb), i > 0, **attrs)
+            if not registers:
+                return call
+            # The registers are read until the instruction is done.
+            order = [effect("mma_commit"), effect("mma_wait", 0)]
+            return ir.seq(take, effect("mma_fence"), call, *order)
 
-        fill = [
-            ir.Alloc(own),
-            loop(own.shape[0], lambda i: ir.Store(own, (i,), ir.literal(1, own.dtype)), "unroll"),
-        ]
         return ir.seq(
-            *(fill if registers else [ir.Alloc(a)]), ir.Alloc(b), ir.Alloc(c),
-            effect("mma_fence"), loop(depth // k, step, "unroll"), effect("mma_commit"),
+            ir.Alloc(own) if registers else ir.seq(ir.Alloc(a), fill(tx, a, in_a)),
+            ir.Alloc(b), fill(tx, b, in_b), ir.Alloc(c),
+            effect("fence_proxy_async"), effect("sync"),
+            effect("mma_fence"), loop(steps, step, "unroll"), effect("mma_commit"),
             effect("mma_wait", 0),
             loop(c.shape[0], lambda i: ir.Store(out, (tx, i), c[i]), "unroll"),
         )  # fmt: skip
 
     layouts = [(b, lb)] if registers else [(a, la), (b, lb)]
-    return split(body, [out], layouts=layouts)
+    return split(body, [in_a, in_b, out], layouts=layouts)
 
 
 def registers() -> ir.Module:
@@ -376,7 +412,7 @@ def launches() -> ir.Module:
 
 def cases() -> Iterator[Case]:
     """All of them."""
-    for dtype in _EXCHANGED:
+    for dtype in EXCHANGED:
         yield Case(f"shfl-{dtype}", lambda d=dtype: lanes("shfl_sync", d, None, 32))
         yield Case(f"shfl_xor-{dtype}", lambda d=dtype: lanes("shfl_xor", d, 1, 32))
     for name, argument, width in (
@@ -389,7 +425,7 @@ def cases() -> Iterator[Case]:
         )
     yield Case("votes", votes)
     yield Case("barriers", barriers)
-    for dtype in _UPDATED:
+    for dtype in UPDATED:
         yield Case(f"atomics-{dtype}", lambda d=dtype: updates(d, None), since(75))
         yield Case(
             f"atomics-shared-{dtype}", lambda d=dtype: updates(d, None, ir.SHARED), since(75)
