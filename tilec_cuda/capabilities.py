@@ -188,7 +188,7 @@ def _matrix_atoms(arch: Arch) -> tuple[MatrixAtom, ...]:
         atoms = import_module("tilec_cuda.atoms")  # its layouts take time to make
     except ImportError:
         return ()
-    return tuple(atoms.matrix_atoms(arch))
+    return tuple(atoms.matrix_atoms(str(arch)))
 
 
 def occupancy(arch: Arch, threads: int, registers: int, shared_bytes: int) -> int:

@@ -11,6 +11,7 @@ from tilec.diagnostics import (
     InternalError,
     KernelRuntimeError,
     ToolchainError,
+    warn,
 )
 from tilec.host import HostCallable
 from tilec.host.callable import Entry, NativeEntry
@@ -64,7 +65,10 @@ def load(artifact: CompiledArtifact, context: BackendContext) -> CudaExecutable:
         artifact = artifact.replace(device=program)
         warn_about(program, artifact.name)
         assert program.binary is not None
-        stub = building.result()
+        try:
+            stub = building.result()
+        except ToolchainError as error:
+            return _without_compiler(artifact, error)
     entry, image = _native(artifact, stub, program.binary)
     return CudaExecutable(artifact, entry, stub, image)
 
@@ -103,6 +107,21 @@ def _device_in_use() -> int | None:
     stream = RUNTIME.current_stream(device)
     status = found.function("cuStreamIsCapturing")(stream, ctypes.byref(capturing))
     return device if status == 0 and not capturing.value else None
+
+
+def _without_compiler(artifact: CompiledArtifact, error: ToolchainError) -> CudaExecutable:
+    from tilec_cuda.launcher import PythonEntry  # noqa: PLC0415 - only without a C compiler
+
+    warn(
+        f"kernel {artifact.name} is launched from Python, which takes longer per call: "
+        f"{error.message}",
+        hint=error.hint,
+    )
+    entry = PythonEntry(artifact, driver())
+    device = _device_in_use()
+    if device is not None:
+        entry.prepare(device)
+    return CudaExecutable(artifact, entry, None, None)
 
 
 def available(target: Target) -> Availability:
