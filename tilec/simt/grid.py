@@ -87,11 +87,11 @@ class Grid(Fragment):
         self._set(shape, variables, replica, total, lane, register)
 
     @classmethod
-    def permuted(cls, grid: Grid, order: Sequence[int]) -> Grid:
-        """The same places with the dimensions in another order: new dimension n was order[n]."""
+    def of_axes(cls, axes: Sequence[Axis], copies: tuple[tuple[int, int], ...]) -> Grid:
+        """A grid whose registers are numbered as the axes say."""
         self = cls.__new__(cls)
-        self.axes = tuple(grid.axes[n] for n in order)
-        self.copies = grid.copies
+        self.axes = tuple(axes)
+        self.copies = copies
         self._build()
         return self
 

@@ -337,15 +337,12 @@ class _Solver:
 
     def _leader(self, nest: Nest) -> Fragment | None:
         """The layout of the iterations of a nest, as far as it is known."""
-        rank = len(nest.extents)
         known = [a for a in nest.full() if a.buffer in self.lanes.fragments]
         known = [
             a for a in known if not is_everywhere(self.lanes.fragments[a.buffer], self.lanes.count)
         ] or known
         for access in sorted(known, key=lambda a: (a.buffer not in self._wanted, not a.written)):
-            assert access.places is not None
-            order = [access.places.index(n) for n in range(rank)]
-            return permuted(self.lanes.fragments[access.buffer], order)
+            return nest.along(self.lanes.fragments[access.buffer], access)
         return None
 
     def _seed(self) -> bool:

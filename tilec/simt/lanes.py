@@ -121,6 +121,7 @@ class _Lower(ScopedRewriter):
         self._known: LaneFacts
         self._apart = False
         self._inside = False
+        self._spilling = False
 
     # launches
 
@@ -277,7 +278,14 @@ class _Lower(ScopedRewriter):
             self._ctx.remark(
                 self.name_of, f"{buffer.name} passes through shared memory: {reason}", node.span
             )
-        parts = [self.stmt(s) for s in (*before, node, *after)]
+        if self._spilling:
+            names = ", ".join(b.name for b in failed)
+            raise InternalError(f"the elements of {names} cannot be reached", span=node.span)
+        parts: list[ir.Stmt] = []
+        for stmt in (*before, node, *after):
+            self._spilling = stmt is not node
+            parts.append(self.stmt(stmt))
+        self._spilling = False
         return ir.Seq(tuple(parts), span=node.span)
 
     name_of = LowerLanes.name

@@ -22,6 +22,7 @@ from tilec.simt.partition import (
     Partition,
     of_fragment,
     permuted,
+    with_axis,
 )
 
 REDUCTION = "reduction"
@@ -85,19 +86,31 @@ class Nest:
             total *= extent if isinstance(extent, int) else 0
         return total
 
+    def covers(self, access: Access) -> bool:
+        """Whether every iteration has an element of its own."""
+        places = access.places
+        return places is not None and all(
+            n in places or (isinstance(e, int) and e == 1) for n, e in enumerate(self.extents)
+        )
+
     def full(self) -> Iterator[Access]:
         """Accesses to fragments of which every iteration has an element of its own."""
-        for access in self.accesses:
-            if access.places is not None and set(range(len(self.extents))) <= set(access.places):
-                yield access
+        return (a for a in self.accesses if self.covers(a))
 
     def partial(self) -> Iterator[Access]:
         """Accesses whose element is shared by the iterations along some variables."""
-        for access in self.accesses:
-            if access.places is not None and not set(range(len(self.extents))) <= set(
-                access.places
-            ):
-                yield access
+        return (a for a in self.accesses if a.places is not None and not self.covers(a))
+
+    def along(self, layout: Fragment, access: Access) -> Fragment:
+        """The layout of a fragment as one of the iterations, for an access of `full`."""
+        assert access.places is not None
+        rank = len(self.extents)
+        kept = [n for n in range(rank) if n in access.places]
+        result = permuted(layout, [access.places.index(n) for n in kept])
+        for n in range(rank):
+            if n not in kept:
+                result = with_axis(result, n)
+        return result
 
 
 def prepare(node: ir.Parallel, facts: Simplifier) -> Nest:
@@ -173,10 +186,10 @@ def _places(
 ) -> tuple[int | None, ...] | None:
     found: list[int | None] = []
     for index, bound in zip(node.indices, node.buffer.shape, strict=True):
-        if bound == 1:
+        number = places.get(id(index))
+        if bound == 1 and (number is None or number in found or extents[number] != 1):
             found.append(None)
             continue
-        number = places.get(id(index))
         if number is None or number in found:
             return None
         extent = extents[number]
@@ -248,7 +261,7 @@ class Planner:
         self.lanes = lanes
         self.warp = warp
         self.access_bytes = access_bytes
-        self._partitions: dict[int, tuple[Fragment, Partition | None]] = {}
+        self._partitions: dict[Any, tuple[Fragment, Partition | None]] = {}
 
     def plan(self, nest: Nest, layouts: Mapping[ir.Buffer, Fragment]) -> Plan | None:
         """The best partition for a nest; None where it needs no fragments' consent."""
@@ -278,12 +291,11 @@ class Planner:
         full = [a for a in nest.full() if a.buffer in layouts]
         for access in sorted(full, key=lambda a: not a.written):
             assert access.places is not None
-            shape = static_shape(access.buffer)
-            partition = self.along(layouts[access.buffer], access.places, rank)
+            places, shape = access.places, static_shape(access.buffer)
+            partition = self.along(layouts[access.buffer], nest, access)
             if partition is None:
                 continue
-            bounds = [shape[access.places.index(n)] for n in range(rank)]
-
+            bounds = [shape[places.index(n)] if n in places else 1 for n in range(rank)]
             if list(bounds) != list(nest.extents):
                 partition = Clipped(partition, nest.extents, bounds)
             yield partition
@@ -297,16 +309,14 @@ class Planner:
                     yield GridPartition(grid, self.lanes)
         yield GridPartition(balanced(nest.extents, self.lanes, 1, (), self.warp), self.lanes)
 
-    def along(
-        self, layout: Fragment, places: tuple[int | None, ...], rank: int
-    ) -> Partition | None:
+    def along(self, layout: Fragment, nest: Nest, access: Access) -> Partition | None:
         """The partition that follows a fragment, or None."""
-        order = [places.index(n) for n in range(rank)]
-        key = hash((id(layout), tuple(order)))
+        key = (id(layout), access.places, len(nest.extents))
         found = self._partitions.get(key)
         if found is None:
             try:
-                partition: Partition | None = of_fragment(permuted(layout, order), self.lanes)
+                along = nest.along(layout, access)
+                partition: Partition | None = of_fragment(along, self.lanes)
             except (ValueError, ShapeError):
                 partition = None
             found = self._partitions[key] = (layout, partition)
@@ -363,14 +373,11 @@ class Planner:
     ) -> ir.Expr | Array | str:
         """The register of an access, or why a lane may not have it."""
         inner = partition.whole if isinstance(partition, Clipped) else partition
-        if access.places is not None and isinstance(inner, GridPartition):
-            rank = len(nest.extents)
-            if set(range(rank)) <= set(access.places) and isinstance(layout, Grid):
-                order = [access.places.index(n) for n in range(rank)]
-                if Grid.permuted(layout, order).axes == inner.grid.axes and (
-                    layout.copies == inner.grid.copies
-                ):
-                    return plan.slot
+        if isinstance(inner, GridPartition) and isinstance(layout, Grid) and nest.covers(access):
+            mine = nest.along(layout, access)
+            assert isinstance(mine, Grid)
+            if mine.axes == inner.grid.axes and mine.copies == inner.grid.copies:
+                return plan.slot
         element = _elements(nest, partition, access)
         if isinstance(element, str):
             return element

@@ -344,7 +344,7 @@ def permuted(fragment: Fragment, order: Sequence[int]) -> Fragment:
     if list(order) == list(range(len(order))) and len(order) == len(fragment.input_shape):
         return fragment
     if isinstance(fragment, Grid):
-        return Grid.permuted(fragment, order)
+        return Grid.of_axes([fragment.axes[n] for n in order], fragment.copies)
     zero = {
         v: 0 * v for n, v in enumerate(fragment.variables) if n not in order
     }  # dimensions of one element
@@ -364,7 +364,7 @@ def with_axis(fragment: Fragment, axis: int) -> Fragment:
     if isinstance(fragment, Grid):
         axes = list(fragment.axes)
         axes.insert(axis, Axis(1))
-        return Grid(axes, fragment.copies)
+        return Grid.of_axes(axes, fragment.copies)
     shape = list(fragment.input_shape)
     shape.insert(axis, 1)
     variables = list(index_vars(len(shape)))
