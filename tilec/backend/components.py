@@ -131,10 +131,15 @@ class Executable(Protocol):
 
     @property
     def artifact(self) -> CompiledArtifact:
-        """What it was loaded from."""
+        """What it was loaded from, with the binaries that loading made."""
 
-    def __call__(self, *args: Any) -> Any:
-        """Run the kernel; the outputs."""
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        """Run the kernel; the outputs.
+
+        Args:
+            args: the inputs.
+            keywords: ``stream=`` where the runtime has streams; nothing else is passed.
+        """
 
 
 class ExecutionBackendSpec(NamedTuple):
@@ -209,11 +214,13 @@ class Measurement(NamedTuple):
         fn: does the work; asynchronous work goes to the current stream.
         repeat: number of measured calls.
         before: run before each call, not measured; None for nothing.
+        device: index; below 0 for the current one.
     """
 
     fn: Callable[[], object]
     repeat: int
     before: Callable[[], object] | None = None
+    device: int = -1
 
 
 Timer = Callable[[Measurement], Sequence[float]]

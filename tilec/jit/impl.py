@@ -61,11 +61,14 @@ class JITImpl:
         """Lazy: the compiled kernel. Eager: compile on demand, run, and return the outputs."""
         if self._decide(args, keywords) == "lazy":
             return self._lazy_kernel(args, keywords)
+        launch = {}
+        if "stream" in keywords and "stream" not in self.signature.parameters:
+            launch["stream"] = keywords.pop("stream")
         bound, named = self._bind(args, keywords)
         tensors = {n: v for n, v in bound.items() if self._is_tensor(n, v)}
         kernel = self._eager_kernel(bound, tensors, named)
         order = [p.name for p in kernel.artifact.inputs]
-        return kernel(*[tensors[n] for n in order])
+        return kernel(*[tensors[n] for n in order], **launch)
 
     def compile(self, *args: Any, **keywords: Any) -> JITKernel:
         """The compiled kernel, without running it.

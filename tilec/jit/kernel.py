@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tilec.backend import BackendContext, CompiledArtifact
     from tilec.backend.artifact import KernelParam
     from tilec.backend.components import Executable
+    from tilec.profiler import Profiler
 
 
 class JITKernel:
@@ -42,16 +43,67 @@ class JITKernel:
         self.context = context
         start = time.perf_counter()
         self._executable: Executable = context.load(artifact)
+        self.artifact = self._executable.artifact  # what loading compiled is in it
         self.times = {**artifact.times, "load": time.perf_counter() - start}
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
-        """Run the kernel on its inputs."""
+        """Run the kernel on its inputs.
+
+        Args:
+            args: the inputs.
+            keywords: ``stream=``, where the target has streams: the one to run on; by default the
+                current one of the inputs' device.
+        """
         if keywords:
+            if keywords.keys() == {"stream"} and self._has_streams:
+                return self._executable(*args, **keywords)
             raise ArgumentTypeError(
                 f"kernel {self.artifact.name} takes positional arguments only, "
                 f"got {', '.join(sorted(keywords))}"
             )
         return self._executable(*args)
+
+    @property
+    def _has_streams(self) -> bool:
+        return self.context.module.runtime.stream_handle is not None
+
+    def get_profiler(self, tensor_supply_type: Any = None) -> Profiler:
+        """Measures the kernel and checks its results, on generated inputs.
+
+        Args:
+            tensor_supply_type: what inputs hold, a `TensorSupplyType`; by dtype by default.
+        """
+        from tilec.profiler import Profiler
+
+        return Profiler(
+            self.params, self.out_idx, tensor_supply_type, self, self.context.module.runtime
+        )
+
+    def run_once(self, func: Any = None) -> Any:
+        """Run the kernel, or `func`, once on generated inputs; what it returns."""
+        return self.get_profiler().run_once(func)
+
+    @property
+    def resource_usage(self) -> Mapping[str, Any]:
+        """What each device function needs (registers, spills, shared memory, occupancy).
+
+        Empty where the execution backend does not know.
+        """
+        return getattr(self._executable, "resource_usage", {})
+
+    @property
+    def n_regs(self) -> int | None:
+        """Registers of a thread, the most of all device functions; None where unknown."""
+        return self._most("registers")
+
+    @property
+    def n_spills(self) -> int | None:
+        """Bytes that a thread stores because they fit into no register; None where unknown."""
+        return self._most("spill_stores")
+
+    def _most(self, name: str) -> int | None:
+        found = [getattr(report, name) for report in self.resource_usage.values()]
+        return max(found, default=None)
 
     def interpret(self, *args: Any, check: bool = False) -> Any:
         """Run the kernel's tile form in the reference interpreter instead.
@@ -141,6 +193,7 @@ class JITKernel:
     def explain(self) -> str:
         """What passes and tools decided, one line each."""
         lines = [str(remark) for remark in self.artifact.remarks]
+        lines += [f"{name}: {usage}" for name, usage in self.resource_usage.items()]
         lines += [f"{key}: {value}" for key, value in self.artifact.device.attrs.items()]
         return "\n".join(lines)
 
