@@ -19,6 +19,8 @@ from tilec.layout import Layout, row_major
 from tilec.transform.flatten import Operand
 
 PIECE = 16
+UNIT = 128
+"""Bulk copies start at multiples of so many bytes of shared memory."""
 _CODES = {128: 1, 64: 2, 32: 3}
 _ROWS = 8
 
@@ -60,8 +62,12 @@ def _panels(layout: Layout, extents: tuple[int, ...], item: int) -> Panels | Non
     whole = layout.offsets * item
     starts = [range(0, n - e + 1, e) for n, e in zip(whole.shape, extents, strict=True)]
     table: Any = None
+    first: Any = None
     for start in itertools.product(*starts):
         part = whole[tuple(slice(s, s + e) for s, e in zip(start, extents, strict=True))]
+        first = part.flat[0] if first is None else first
+        if (part.flat[0] - first) % UNIT:
+            return None
         part = part - part.flat[0]
         if table is None:
             table = part
@@ -71,6 +77,8 @@ def _panels(layout: Layout, extents: tuple[int, ...], item: int) -> Panels | Non
         return None
     table = table.reshape(-1, extents[-1])
     plain = _plain(table, item)
+    if plain is not None and plain.number > 1 and plain.step % UNIT:
+        plain = None
     if plain is not None and plain.number == 1:
         return plain
     for swizzle in (128, 64, 32):

@@ -20,6 +20,7 @@ BYTES = "shared_bytes"
 BARRIER_SCOPE = "shared.barrier"
 SCOPES = frozenset({ir.SHARED, ir.SHARED_DYN, BARRIER_SCOPE})
 _ROWS = 16  # what a wide access needs
+_BULK = 128  # what a bulk copy needs
 _SWIZZLED = 1024  # the pattern of the widest swizzle repeats at this distance
 _BARRIER = 8
 
@@ -67,12 +68,25 @@ def _planned(launch: ir.Launch, limit: int | None) -> ir.Launch:
     layouts = dict(launch.annotations.get("layouts", ()))
     lives = lifetimes(launch)
     sizes = {b: size_of(b, layouts.get(b)) for b in lives}
-    plan = place(lives, sizes, {b: alignment_of(b, layouts.get(b)) for b in lives})
+    bulk = _bulk_copied(launch)
+    aligned = {b: max(alignment_of(b, layouts.get(b)), _BULK * (b in bulk)) for b in lives}
+    plan = place(lives, sizes, aligned)
     total = max((plan[b] + sizes[b] for b in plan), default=0)
     if limit is not None and total > limit:
         raise _overflow(launch, sizes, lives, total, limit)
     notes = {**launch.annotations, PLAN: tuple(plan.items()), BYTES: total}
     return launch.replace(annotations=notes)
+
+
+def _bulk_copied(launch: ir.Launch) -> set[ir.Buffer]:
+    """Buffers that bulk copies fill or empty."""
+    return {
+        arg.buffer
+        for node in ir.walk(launch.body)
+        if isinstance(node, ir.Call) and node.name in ("bulk_load", "bulk_store")
+        for arg in node.args
+        if isinstance(arg, ir.BufferRegion)
+    }
 
 
 def size_of(buffer: ir.Buffer, layout: Layout | None = None) -> int:

@@ -152,7 +152,7 @@ def transaction_barriers(expect: bool) -> ir.Module:
 
     def body(_bx: ir.Var, tx: ir.Var) -> ir.Stmt:
         first = ir.If(tx == 0, ir.seq(
-            effect("mbarrier_init", bars[0], 128), effect("mbarrier_init", bars[1], 1)
+            effect("mbarrier_init", bars[0], 256), effect("mbarrier_init", bars[1], 2)
         ))  # fmt: skip
         bytes_ = [ir.If(tx == 0, ir.seq(
             effect("mbarrier_expect_tx", bars[1], 0),
@@ -175,7 +175,7 @@ def bulk(
 ) -> ir.Module:
     """A box into shared memory and back; `wide` panels of a row."""
     item = DType(dtype).bytes
-    row = (16 * chunks if chunks else 64) // item * wide
+    row = (16 * chunks if chunks else 128) // item * wide
     shape = (2,) * (rank - 2) + (16, row) if rank > 1 else (row,)
     shared = buffer("s", (2, *shape), dtype, ir.SHARED_DYN)
     bars = buffer("bars", 1, "uint64", "shared.barrier")

@@ -24,20 +24,31 @@ static __device__ __forceinline__ void tilec_wgmma_m64n32k16_f32_bf16_bf16(float
                : "l"(a), "l"(b), "r"(more));
 }
 
-extern "C" __global__ void __launch_bounds__(128) k_kernel(float *__restrict__ out) {
+extern "C" __global__ void __launch_bounds__(128) k_kernel(
+    const uint16_t *__restrict__ in_a,
+    const uint16_t *__restrict__ in_b,
+    float *__restrict__ out) {
   const int32_t tx = threadIdx.x;
   __shared__ __align__(1024) uint16_t a[4096];
+  for (int32_t i = 0; i < 32; ++i) {
+    a[(i * 2 + (tx >> 6)) * 64 + ((((tx & 63) >> 3) ^ i * 2 + (tx >> 6) & 7) * 8 + (tx & 7))] = in_a[(i * 128 + tx >> 6) * 64 + (i * 128 + tx & 63)];
+  }
   __shared__ __align__(1024) uint16_t b[2048];
+  for (int32_t i_1 = 0; i_1 < 16; ++i_1) {
+    b[(i_1 * 2 + (tx >> 6)) * 64 + ((((tx & 63) >> 3) ^ i_1 * 2 + (tx >> 6) & 7) * 8 + (tx & 7))] = in_b[(i_1 * 128 + tx >> 6) * 64 + (i_1 * 128 + tx & 63)];
+  }
   float c[16];
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  __syncthreads();
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
   #pragma unroll
-  for (int32_t i = 0; i < 4; ++i) {
-    tilec_wgmma_m64n32k16_f32_bf16_bf16(c, tilec_matrix_descriptor(&a[i * 16], 0x4000004000010000ull), tilec_matrix_descriptor(&b[i * 16], 0x4000004000010000ull), i > 0);
+  for (int32_t i_2 = 0; i_2 < 4; ++i_2) {
+    tilec_wgmma_m64n32k16_f32_bf16_bf16(c, tilec_matrix_descriptor(&a[i_2 * 16], 0x4000004000010000ull), tilec_matrix_descriptor(&b[i_2 * 16], 0x4000004000010000ull), i_2 > 0);
   }
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
   #pragma unroll
-  for (int32_t i_1 = 0; i_1 < 16; ++i_1) {
-    out[tx * 16 + i_1] = c[i_1];
+  for (int32_t i_3 = 0; i_3 < 16; ++i_3) {
+    out[tx * 16 + i_3] = c[i_3];
   }
 }
