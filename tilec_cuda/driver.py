@@ -178,7 +178,8 @@ class Driver:
             text = c_char_p()
             found = self.function(ask)(status, ctypes.byref(text)) == 0
             texts.append((text.value or b"").decode(errors="replace") if found else "")
-        return f"{texts[0] or f'CUDA error {status}'}: {texts[1] or 'unknown error'}"
+        name, text = texts
+        return f"{name or 'unknown CUDA error'}: {text or 'the driver has no text for it'}"
 
     def start(self) -> None:
         """Initialise the driver, once.

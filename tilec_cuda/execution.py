@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any
 
 from tilec.backend import Availability, BackendContext, CompiledArtifact, Target
@@ -59,7 +60,8 @@ def load(artifact: CompiledArtifact, context: BackendContext) -> CudaExecutable:
         raise InternalError("the CUDA backend needs a host program")
     program = artifact.device
     with ThreadPoolExecutor(1, thread_name_prefix="tilec-stub") as pool:
-        building = pool.submit(build_stub, artifact.host.source, f"{artifact.name}_host")
+        given = (artifact.host.source, f"{artifact.name}_host")
+        building = pool.submit(copy_context().run, build_stub, *given)  # with this block's options
         if program.binary is None:
             program = compile_program(program, context)
         artifact = artifact.replace(device=program)

@@ -70,6 +70,7 @@ class FakeCuda:
     def reset(self) -> None:
         """As a freshly started machine with one H100-like device."""
         self.library.fake_reset()
+        self.driver = Driver(str(self.path))
 
     def devices(self, count: int = 1, major: int = 9, minor: int = 0, shared: int = 232448) -> None:
         """What devices there are."""

@@ -53,7 +53,9 @@ def add_kernel(
     launch = LaunchInfo("add_kernel", **info)
     fake.signature("add_kernel", [8, 8, 8, 4])
     params = kernel_params(host, ["C"])
-    return load(make_artifact(host, params, [launch], ADD, context), context)
+    kernel = load(make_artifact(host, params, [launch], ADD, context), context)
+    assert (kernel.stub is None) == bool(options.cc)
+    return kernel
 
 
 def arrays(count: int = 3, size: int = 300, device: int = 0) -> list[DeviceArray]:
