@@ -11,7 +11,14 @@ import tilec
 import tilec.language as T
 from tilec import interp, ir
 from tilec.backend import Meaning
-from tilec.diagnostics import CapabilityError, DeadlockError, DivergenceError, InternalError
+from tilec.diagnostics import (
+    BarrierError,
+    CapabilityError,
+    DeadlockError,
+    DivergenceError,
+    InternalError,
+)
+from tilec.interp.machine import LimitError
 
 
 def run(func: Any, *args: Any, **options: Any) -> None:
@@ -304,3 +311,55 @@ def test_a_target_that_runs_one_lane_at_a_time_refuses_them(name: str) -> None:
         tilec.compile(_collective(name), target="c")
     assert caught.value.span is not None
     assert caught.value.span.known
+
+
+def test_a_barrier_is_initialised_by_one_lane() -> None:
+    @T.prim_func
+    def program(B: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=64, warp=32):
+            ready = T.alloc_buffer((1,), "uint64", scope="shared.barrier")
+            T.mbarrier_init(ready[0], 64)
+            T.fence_barrier_init()
+            B[0] = 1
+
+    with pytest.raises(BarrierError, match="initialised by lanes 0 to 63"):
+        interp.run(program, np.zeros(64, np.int32))
+
+
+def test_steps_are_counted_where_lanes_wait() -> None:
+    @T.prim_func
+    def program(B: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=64, warp=32):
+            while B[0] == 0:
+                T.sync_threads()
+
+    with pytest.raises(LimitError):
+        interp.Program(program, limit=1000)(np.zeros(64, np.int32))
+
+
+def test_tensors_with_gaps_between_their_elements() -> None:
+    @T.prim_func
+    def program(
+        A: T.StridedTensor((64, 4), (8, 1), "float32"),
+        B: T.StridedTensor((64, 4), (8, 2), "float32"),
+    ):
+        with T.Kernel(1, threads=64, warp=32):
+            t = T.get_thread_binding()
+            s = T.alloc_shared((64, 4), "float32")
+            T.cp_async(s[t, 0], A[t, 0], 4)
+            T.cp_async_commit()
+            T.cp_async_wait(0)
+            for i in T.serial(2):
+                B[t, i] = s[t, i]
+            T.fence_proxy_async()
+            T.sync_threads()
+            if t == 0:
+                T.bulk_store(B[0:64, 2:4], s[0:64, 2:4])
+                T.bulk_commit()
+                T.bulk_wait(0)
+
+    a = np.arange(512, dtype=np.float32).reshape(64, 8)[:, :4]
+    wide = np.zeros((64, 8), np.float32)
+    interp.run(program, a, wide[:, ::2], check=True)
+    np.testing.assert_array_equal(wide[:, ::2], a)
+    assert not wide[:, 1::2].any()

@@ -92,11 +92,15 @@ class Machine:
         with np.errstate(all="ignore"):
             self._stmt(self._func.body, True)
 
-    def _stmt(self, node: Any, mask: Mask) -> Mask:
+    def _count(self) -> None:
+        """One step more."""
         if self._left is not None:
             self._left -= 1 + (self.values.group.count >> 9)
             if self._left < 0:
                 raise LimitError
+
+    def _stmt(self, node: Any, mask: Mask) -> Mask:
+        self._count()
         rule = self._rules.get(type(node))
         if rule is not None:
             return rule(node, mask)

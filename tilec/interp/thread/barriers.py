@@ -373,6 +373,13 @@ def init(values: LaneValues, call: ir.Call, mask: Mask) -> Any:
     """Set up transaction barriers."""
     count = values.integer(call.args[1], mask)
     for barrier, lanes, _ in barriers_of(values, call.args[0], mask):
+        if len(lanes) > 1:
+            raise BarrierError(
+                f"{barrier.name} is initialised by {lanes_text(lanes, values.warp)}",
+                span=call.span,
+                hint="one lane does it: if T.shuffle_elect(0): ...",
+                notes=[values.where(), barrier.cells.buffer.describe()],
+            )
         barrier.init(int(lanes[0]), count, call.span)
     return 0
 

@@ -111,6 +111,10 @@ class LaneChecker(Checker):
         if how != READ and cells.defined is not None:
             cells.defined.reshape(-1)[flat] = True
 
+    def _between_blocks(self, how: str, cells: Cells, flat: Array, span: Span) -> None:
+        if cells.buffer not in self._unchanged:
+            super()._between_blocks(how, cells, flat, span)
+
     def _history(self, cells: Cells) -> History:
         found = self._histories.get(cells)
         if found is None:

@@ -54,14 +54,14 @@ def cp_async(values: LaneValues, call: ir.Call, mask: Mask) -> Any:
     if taken is not False:
         origin, flat, by = values.elements(source, taken)
         cells, exist = _run(origin, flat, count)
-        data[by] = np.where(exist, origin.array.reshape(-1)[np.where(exist, cells, 0)], 0)
+        data[by] = np.where(exist, origin.take(np.where(exist, cells, 0)), 0)
         if start and len(by):
             turn = np.searchsorted(at, by)
             mine = (lanes[turn], components[turn], times[turn])
             _watch(values, READ, origin, cells, exist, mine, call.span)
     if start and len(at):
         _watch(values, WRITE, to, places, inside, (lanes, components, times), call.span)
-    to.array.reshape(-1)[places[inside]] = data[at][inside]
+    to.put(places[inside], data[at][inside])
     return 0
 
 

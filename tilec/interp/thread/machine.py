@@ -277,6 +277,7 @@ class ThreadMachine(Machine):
         self._tasks.remove(task)
 
     def _step(self, task: Task, frame: SeqFrame) -> None:
+        self._count()
         stmt = frame.stmts[frame.at]
         need = self._width.get(id(stmt), 1)
         waits = id(stmt) in self._waits

@@ -117,7 +117,7 @@ def mma(values: LaneValues, call: ir.Call, mask: Mask) -> Any:
                 values.watch.access(READ, cells, flat, at, call.span, values.group_of())
             else:
                 values.watch.defined(cells, flat, call.span)
-        old = cells.array.reshape(-1)[held.flat].astype(product.dtype).reshape(product.shape)
+        old = cells.take(held.flat).astype(product.dtype).reshape(product.shape)
         total = product + np.where(keep[:, None, None], old, 0)
     _registers(values, call, WRITE, spread, time)
     wide = _FLOAT64 if total.dtype.kind == "f" else _INT64
@@ -126,7 +126,7 @@ def mma(values: LaneValues, call: ir.Call, mask: Mask) -> Any:
     if accumulator != cells.buffer.dtype:
         result = np.asarray(evaluate_cast(result, accumulator, cells.buffer.dtype))
     copies = layout.replicate_extent
-    cells.array.reshape(-1)[spread.flat] = np.repeat(result.reshape(len(rows), -1), copies, axis=1)
+    cells.put(spread.flat, np.repeat(result.reshape(len(rows), -1), copies, axis=1))
     return 0
 
 
@@ -144,13 +144,13 @@ def _operand(
         operand = _Registers(values, region, layout, rows, mask, copies=False)
         cells, flat = operand.cells, operand.flat
         _registers(values, call, READ, operand, time)
-        stored = cells.array.reshape(-1)[flat].astype(cells.kind, copy=False)
+        stored = cells.take(flat)
         stored = stored.reshape(len(rows), *shape)
     else:
         swapped = bool(call.attrs.get("transpose_b" if number else "transpose_a", False))
         cells, flat = _shared(values, region, shape, rows, mask, swapped=swapped)
         _read_shared(values, call, cells, flat, rows, component, time)
-        stored = cells.array.reshape(-1)[flat].astype(cells.kind, copy=False)
+        stored = cells.take(flat)
     return _numbers(stored, cells.buffer.dtype, dtype)
 
 

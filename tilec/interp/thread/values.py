@@ -55,6 +55,19 @@ class LaneCells(Cells):
             self.extents = array.shape[1:]
             self.split = True
 
+    def take(self, flat: Array) -> Array:
+        """Elements by their numbers, in the dtype that values of theirs have."""
+        found = self.array.reshape(-1) if self.linear is None else self.linear
+        result: Array = found[flat].astype(self.kind, copy=False)
+        return result
+
+    def put(self, flat: Array, values: Array) -> None:
+        """Set elements by their numbers."""
+        if self.linear is not None:
+            self.linear[flat] = values
+        else:
+            self.array[np.unravel_index(flat, self.array.shape)] = values
+
     def number(self, element: Any) -> Any:
         """An element as a Python number."""
         kind = self.kind.kind
@@ -312,8 +325,7 @@ class LaneValues(Values):
         """
         if self.watch is not None and flat.size:
             self.watch.access(READ, cells, flat.reshape(-1), at.reshape(-1), span, self.group_of())
-        result: Array = cells.array.reshape(-1)[flat].astype(cells.kind, copy=False)
-        return result
+        return cells.take(flat)
 
     def write_elements(
         self, cells: LaneCells, flat: Array, at: Array, values: Array, span: Span
@@ -324,7 +336,7 @@ class LaneValues(Values):
                 WRITE, cells, flat.reshape(-1), at.reshape(-1), span, self.group_of(),
                 values.reshape(-1),
             )  # fmt: skip
-        cells.array.reshape(-1)[flat] = values
+        cells.put(flat, values)
 
     def registers(self, region: Any, at: Array, mask: Mask) -> tuple[LaneCells, Array]:
         """A region of a private buffer: numbers of its elements, one row per lane in `at`."""
