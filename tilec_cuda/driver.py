@@ -178,8 +178,7 @@ class Driver:
             text = c_char_p()
             found = self.function(ask)(status, ctypes.byref(text)) == 0
             texts.append((text.value or b"").decode(errors="replace") if found else "")
-        name, text = texts
-        return f"{name or 'unknown CUDA error'}: {text or 'the driver has no text for it'}"
+        return f"{texts[0] or 'unknown CUDA error'}: {texts[1] or 'the driver has no text for it'}"
 
     def start(self) -> None:
         """Initialise the driver, once.

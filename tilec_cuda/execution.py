@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 from tilec.backend import Availability, BackendContext, CompiledArtifact, Target
@@ -60,8 +61,8 @@ def load(artifact: CompiledArtifact, context: BackendContext) -> CudaExecutable:
         raise InternalError("the CUDA backend needs a host program")
     program = artifact.device
     with ThreadPoolExecutor(1, thread_name_prefix="tilec-stub") as pool:
-        given = (artifact.host.source, f"{artifact.name}_host")
-        building = pool.submit(copy_context().run, build_stub, *given)  # with this block's options
+        build = partial(build_stub, artifact.host.source, f"{artifact.name}_host")
+        building = pool.submit(copy_context().run, build)  # with the options of this block
         if program.binary is None:
             program = compile_program(program, context)
         artifact = artifact.replace(device=program)
