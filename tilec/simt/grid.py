@@ -18,6 +18,7 @@ from tilec.layout import Fragment
 from tilec.layout.maps import index_vars
 
 _INT32 = ir.DType("int32")
+_CROSSING = 16  # elements per lane that are worth as much as combining warps in shared memory
 
 
 @dataclass(frozen=True)
@@ -153,14 +154,13 @@ def balanced(
         lanes: at most so many are used.
         chunk: wanted number of consecutive elements along the last dimension; a smaller one is
             taken where it does not divide the extent or leaves lanes idle.
-        folded: dimensions along which lanes have to combine values: a power of two of them, within
-            a warp.
+        folded: dimensions along which lanes have to combine values.
         warp: lanes of a warp.
     """
     while chunk > 1 and (shape[-1] % chunk or math.prod(shape) // chunk < lanes):
         chunk //= 2
     pieces = (*shape[:-1], shape[-1] // chunk)
-    counts = _shares(pieces, lanes, folded, warp)
+    counts = _shares(pieces, lanes, folded, warp, _CROSSING // chunk)
     axes: list[Axis] = []
     stride = 1
     for n in range(len(shape) - 1, -1, -1):
@@ -171,15 +171,19 @@ def balanced(
 
 
 def _shares(
-    pieces: tuple[int, ...], lanes: int, folded: tuple[int, ...], warp: int
+    pieces: tuple[int, ...], lanes: int, folded: tuple[int, ...], warp: int, crossing: int
 ) -> tuple[int, ...]:
-    """Lanes per dimension: least work per lane, then most lanes along the last dimensions."""
+    """Lanes per dimension: least work per lane, then most lanes along the last dimensions.
+
+    Where lanes combine values they are a power of two within a warp, or whole warps, which costs
+    as much as `crossing` chunks.
+    """
     best: tuple[Any, ...] | None = None
 
-    def search(axis: int, left: int, counts: tuple[int, ...], work: int) -> None:
+    def search(axis: int, left: int, counts: tuple[int, ...], work: int, more: int) -> None:
         nonlocal best
         if axis < 0:
-            key = (work, *(-c for c in reversed(counts)))
+            key = (work + more, *(-c for c in reversed(counts)))
             if best is None or key < best[0]:
                 best = (key, counts)
             return
@@ -187,12 +191,17 @@ def _shares(
         for count in _divisors(left):
             if count >= 2 * extent and count > 1:
                 break
-            inside = math.prod(counts) * count <= warp and warp % (math.prod(counts) * count) == 0
-            if axis in folded and count > 1 and not (count & (count - 1) == 0 and inside):
-                continue
-            search(axis - 1, left // count, (count, *counts), work * -(-extent // count))
+            extra = 0
+            if axis in folded and count > 1:
+                reach = math.prod(counts) * count
+                if reach > warp and reach % warp == 0 and warp % math.prod(counts) == 0:
+                    extra = crossing
+                elif count & (count - 1) or warp % reach:
+                    continue
+            turns = -(-extent // count)
+            search(axis - 1, left // count, (count, *counts), work * turns, more + extra)
 
-    search(len(pieces) - 1, lanes, (), 1)
+    search(len(pieces) - 1, lanes, (), 1, 0)
     assert best is not None
     counts: tuple[int, ...] = best[1]
     return counts

@@ -167,11 +167,7 @@ class _Lower(ScopedRewriter):
                     guard = ir.If(ir.unary(ir.UnOp.NOT, stmt.cond), rest, span=stmt.span)
                     node = node.replace(stmts=(*node.stmts[:place], guard))
                     break
-        new = super().seq(node)
-        if isinstance(new, ir.Seq) and any(isinstance(s, _Spliced) for s in new.stmts):
-            parts = (s.stmts if isinstance(s, _Spliced) else (s,) for s in new.stmts)
-            return new.replace(stmts=tuple(s for part in parts for s in part))
-        return new
+        return super().seq(node)
 
     def branch(self, node: ir.If) -> ir.Stmt:
         """A branch; lanes may disagree about it."""
@@ -229,26 +225,7 @@ class _Lower(ScopedRewriter):
         if new.buffer.scope() not in MEMORY:
             return new
         if self._apart or self._known.statement(old):
-            reads = any(
-                isinstance(n, ir.Load) and n.buffer.scope() in MEMORY
-                for part in (*new.indices, new.value)
-                for n in ir.walk(part)
-            )
-            if not reads:
-                return new
-            # Lanes read before any of them writes.
-            var = ir.Var("value", new.value.dtype, span=new.span)
-            parts: list[ir.Stmt] = [ir.Bind(var, new.value, span=new.span)]
-            places: list[ir.Expr] = []
-            for index in new.indices:
-                if any(isinstance(n, ir.Load) for n in ir.walk(index)):
-                    place = ir.Var("index", index.dtype, span=new.span)
-                    parts.append(ir.Bind(place, index, span=new.span))
-                    places.append(place)
-                else:
-                    places.append(index)
-            stored = new.replace(indices=tuple(places), value=var)
-            return _Spliced((*parts, stored), span=new.span)
+            return new
         if self._lanes.count == 1:
             return new
         zero = ir.Const(0, _INT32)
@@ -327,7 +304,3 @@ class _Lower(ScopedRewriter):
         for index, extent in zip(indices, buffer.shape, strict=True):
             place = place * extent + index
         return self.facts.simplify(place)
-
-
-class _Spliced(ir.Seq):
-    """Statements that belong to the enclosing block."""
