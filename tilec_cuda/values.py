@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tilec_cuda.expr import CudaExprPrinter
 
 ALL = "0xffffffffu"
-WARP = 32
+_SEEN_BY_OTHERS = (ir.GLOBAL, ir.SHARED, ir.SHARED_DYN)
 _SHUFFLES = ("shfl_sync", "shfl_xor", "shfl_up", "shfl_down")
 ATOMICS = {"atomic_add": "add", "atomic_max": "max", "atomic_min": "min"}
 ORDERS = {
@@ -95,7 +95,10 @@ def atomic_text(printer: CudaExprPrinter, call: ir.Call, *, result: bool = True)
     order = ORDERS[call.attrs.get("memory_order")]
     pointer = f"&{printer.load(target.buffer, target.indices)}"
     kind = "atomic" if result else "red"
-    name = f"{kind}_{op}_{SHORT[str(dtype)]}{_variant(printer, op, dtype)}{order}"
+    variant = _variant(printer, op, dtype)
+    if target.buffer.scope() not in _SEEN_BY_OTHERS:
+        variant, order = f"_own{'_soft' if variant == '_cas_soft' else ''}", ""
+    name = f"{kind}_{op}_{SHORT[str(dtype)]}{variant}{order}"
     return f"{printer.piece(name)}({pointer}, {printer.stored(value)})"
 
 

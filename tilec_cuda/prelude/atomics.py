@@ -1,7 +1,8 @@
 """Atomic updates: by an instruction where there is one, else by compare and swap.
 
 ``atomic_<op>_<type>`` gives the old value, ``red_<op>_<type>`` nothing. A name goes on with
-``_cas`` or ``_cas_soft`` (conversions in software) and with the memory order.
+``_cas`` or ``_cas_soft`` (conversions in software) and with the memory order. ``_own`` updates what
+belongs to the lane alone, for which there are no atomic instructions.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from tilec_cuda.prelude.base import C_TYPE, DEVICE, Piece, bits, function
 from tilec_cuda.prelude.convert import NARROW
 
 _NAME = re.compile(
-    r"(atomic|red)_(add|min|max)_([a-z0-9]+?)(_cas|_cas_soft)?"
+    r"(atomic|red)_(add|min|max)_([a-z0-9]+?)(_cas|_cas_soft|_own|_own_soft)?"
     r"(_acquire|_release|_acq_rel|_seq_cst)?\Z"
 )
 _VECTOR = re.compile(r"red_add_v([248])_(f32|f16|bf16)\Z")
@@ -39,6 +40,9 @@ def make(name: str) -> Piece | None:
     needs: tuple[str, ...] = ()
     if swap is None:
         text = _instruction(op, suffix, result == "red")
+    elif swap.startswith("_own"):
+        value, needs = _next(op, suffix, swap == "_own_soft")
+        text = f"const {kind} old = *p;\n*p = ({kind})({value});\n"
     else:
         text, needs = _swap(op, suffix, swap == "_cas_soft")
     if text is None:
@@ -126,7 +130,11 @@ def _next(op: str, suffix: str, soft: bool) -> tuple[str, tuple[str, ...]]:
     """The new value as an expression of `old` and `x`, in the storage type."""
     if suffix[0] in "iu":
         symbol = ">" if op == "max" else "<"
-        return ("old + x" if op == "add" else f"old {symbol} x ? old : x"), ()
+        wide = "uint64_t" if suffix.endswith("64") else "uint32_t"
+        total = f"({wide})old + ({wide})x"
+        return (total if op == "add" else f"old {symbol} x ? old : x"), ()
+    if suffix in ("f32", "f64") and op == "add":
+        return "old + x", ()
     if suffix in ("f32", "f64"):
         return f"tilec_{op}_{suffix}(old, x)", (f"{op}_{suffix}",)
     hard = () if soft else ("bf16", "f16", "e4m3", "e5m2")

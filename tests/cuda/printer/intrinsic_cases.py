@@ -113,6 +113,26 @@ def updates(dtype: str, order: str | None, scope: str = ir.GLOBAL) -> ir.Module:
     return split(body, [given, out, prev])
 
 
+def own_updates(dtype: str) -> ir.Module:
+    """Updates of what one lane has."""
+    given, out = buffer("given", (3, 128), dtype), buffer("out", (3, 128), dtype)
+    own = buffer("own", 3, dtype, ir.LOCAL)
+
+    def body(_bx: ir.Var, tx: ir.Var) -> ir.Stmt:
+        stmts: list[ir.Stmt] = [ir.Alloc(own)]
+        for row, name in enumerate(UPDATES):
+            call = ir.Call(name, (own[row], ir.cast(tx % 2 + 1, dtype)), DType(dtype))
+            var = ir.Var("old", DType(dtype))
+            stmts += [
+                ir.Store(own, (const(row),), given[row, tx]), ir.Evaluate(call),
+                ir.Bind(var, call), ir.Store(out, (const(row), tx), own[row]),
+                ir.Store(given, (const(row), tx), var),
+            ]  # fmt: skip
+        return ir.seq(*stmts)
+
+    return split(body, [given, out])
+
+
 def vector_updates(dtype: str, count: int) -> ir.Module:
     """Updates of neighbours."""
     a, target = buffer("a", (128, count), dtype), buffer("target", (128, count), dtype)
@@ -430,6 +450,7 @@ def cases() -> Iterator[Case]:
         yield Case(
             f"atomics-shared-{dtype}", lambda d=dtype: updates(d, None, ir.SHARED), since(75)
         )
+        yield Case(f"atomics-own-{dtype}", lambda d=dtype: own_updates(d), since(75))
     for order in ("relaxed", "acquire", "release", "acq_rel", "seq_cst"):
         yield Case(f"atomics-{order}", lambda o=order: updates("float32", o), since(75))
     for dtype in ("float16", "bfloat16", "float32", "float64", "int32"):

@@ -22,6 +22,7 @@ from intrinsic_cases import (
     launches,
     mma,
     moves,
+    own_updates,
     registers,
     transaction_barriers,
     updates,
@@ -136,6 +137,17 @@ def test_updates(gpu: Gpu, dtype: str, order: str | None, scope: str) -> None:
     low = np.minimum(start, final).astype(np.float64)
     high = np.maximum(start, final).astype(np.float64)
     assert np.all((prev >= np.tile(low, 2)) & (prev <= np.tile(high, 2)))
+
+
+@pytest.mark.parametrize("dtype", UPDATED)
+def test_updates_of_what_a_lane_has(gpu: Gpu, dtype: str) -> None:
+    given = numbers((3, 128), dtype, 2, 0, 4)
+    given[0] = 0
+    got = gpu.run(own_updates(dtype), [given, np.zeros_like(given)])
+    start, value = floats(given), LANE % 2 + 1
+    once = [start[0] + value, np.maximum(start[1], value), np.minimum(start[2], value)]
+    assert np.array_equal(floats(got[0]), np.stack(once))
+    assert np.array_equal(floats(got[1]), np.stack([start[0] + 2 * value, *once[1:]]))
 
 
 @pytest.mark.parametrize("count", [2, 4, 8])
