@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any, NamedTuple
-
-import numpy as np
 
 import tilec
 import tilec.language as T
 from tilec import ir
-from tilec.arith import storage_dtype
+from tilec.diagnostics import VerifyError
+from tilec.engine.driver import create_context
 from tilec.interp import run as interpret
+from tilec.interp.inputs import Inputs, make_inputs
+from tilec.options import options
+from tilec.testing.guarded import Guarded
 
-SENTINEL_BYTES = 64
-_GUARD = 0xA5
+_SIZES = (0, 1, 2, 3, 5, 7, 8, 13, 16, 19)
 
 
 class Difference(NamedTuple):
@@ -29,39 +31,13 @@ class Difference(NamedTuple):
     detail: str
 
 
-def random_arguments(func: ir.PrimFunc, seed: int) -> list[Any]:
-    """Arguments for every parameter: small integers in the parameter's dtype."""
-    rng = np.random.default_rng(seed)
-    result: list[Any] = []
-    for param in func.params:
-        if isinstance(param, ir.Var):
-            result.append(int(rng.integers(0, 5)))
-            continue
-        low = 0 if param.dtype.is_uint or param.dtype.is_bool else -9
-        high = 2 if param.dtype.is_bool else 10
-        shape = tuple(e if isinstance(e, int) else int(rng.integers(1, 20)) for e in param.shape)
-        result.append(rng.integers(low, high, shape).astype(storage_dtype(param.dtype)))
-    return result
+def random_arguments(func: ir.PrimFunc, seed: int) -> Inputs:
+    """Arguments for every parameter: small integers, and run-time extents below 20."""
+    sizes = random.Random(seed).sample(_SIZES, len(_SIZES))
+    return make_inputs(func, seed, sizes=sizes, low=-9, high=10)
 
 
-class Guarded:
-    """A copy of an array between two runs of bytes that nobody may write."""
-
-    def __init__(self, array: Any) -> None:
-        raw = np.full(array.nbytes + 2 * SENTINEL_BYTES, _GUARD, np.uint8)
-        inner = raw[SENTINEL_BYTES : SENTINEL_BYTES + array.nbytes]
-        self._raw = raw
-        self._size = array.nbytes
-        self.array = inner.view(array.dtype).reshape(array.shape)
-        self.array[...] = array
-
-    def intact(self) -> bool:
-        """Whether the bytes around the array are as they were."""
-        after = self._raw[SENTINEL_BYTES + self._size :]
-        return bool((self._raw[:SENTINEL_BYTES] == _GUARD).all() and (after == _GUARD).all())
-
-
-def compare(text: str, target: str, seed: int = 0) -> Difference | None:
+def compare(text: str, target: Any, seed: int = 0) -> Difference | None:
     """Run the program that `text` defines on random arguments; None if all agree.
 
     Args:
@@ -77,28 +53,75 @@ def compare(text: str, target: str, seed: int = 0) -> Difference | None:
     again = T.from_script(printed)
     if not ir.structural_equal(func, again):
         return Difference("script", f"printed:\n{printed}\nprinted again:\n{again.script()}")
-    arguments = random_arguments(func, seed)
-    wanted = [a.copy() if isinstance(a, np.ndarray) else a for a in arguments]
-    interpret(func, *wanted, check=True)
-    guarded = [Guarded(a) if isinstance(a, np.ndarray) else a for a in arguments]
+    given = random_arguments(func, seed)
+    wanted = given.copy()
+    interpret(func, *wanted.values, check=True)
+    device = create_context(func, target).module.runtime.torch_device
+    arguments = [
+        value if flat is None else _guarded(param, value, flat, device)
+        for param, value, flat in zip(func.params, given.values, given.storage, strict=True)
+    ]
     try:
         kernel = tilec.compile(func, target=target)
-        kernel(*[g.array if isinstance(g, Guarded) else g for g in guarded])
+        kernel(*[a.array if isinstance(a, Guarded) else a for a in arguments])
     except tilec.TilecError as error:
         return Difference("refused", str(error))
-    for param, want, got in zip(func.params, wanted, guarded, strict=True):
-        if not isinstance(got, Guarded):
+    found = _difference(func, wanted, arguments, target)
+    if found is not None and found.kind == "value":
+        return Difference(found.kind, found.detail + _culprit(func, target))
+    return found
+
+
+def _guarded(param: Any, value: Any, flat: Any, device: str) -> Guarded:
+    steps = tuple(s // flat.itemsize for s in value.strides)
+    return Guarded(flat, value.shape, steps, str(param.dtype), device)
+
+
+def _difference(
+    func: ir.PrimFunc, wanted: Inputs, arguments: list[Any], target: Any
+) -> Difference | None:
+    for n, param in enumerate(func.params):
+        want, got = wanted.storage[n], arguments[n]
+        if want is None:
             continue
         if not got.intact():
             return Difference("memory", f"something was written beside {param.name}")
-        place = first_difference(want, got.array)
-        if place is not None:
-            return Difference(
-                "value",
-                f"{param.name}{list(place)}: the program means {want[place]}, "
-                f"target {target} gives {got.array[place]}",
-            )
+        place = first_difference(want, got.storage())
+        if place is None:
+            continue
+        at = place[0]
+        means, gives = want[place], got.storage()[place]
+        where = _index(wanted.values[n], at)
+        if where is None:
+            return Difference("memory", f"a gap between rows of {param.name} was written")
+        return Difference(
+            "value",
+            f"{param.name}{where}: the program means {means}, target {target} gives {gives}",
+        )
     return None
+
+
+def _index(array: Any, flat: int) -> list[int] | None:
+    """The index of an element of flat storage; None in the gaps between rows."""
+    place, rest = [], flat
+    for extent, stride in zip(array.shape, array.strides, strict=True):
+        step = max(stride // array.itemsize, 1)
+        at = min(rest // step, extent - 1)
+        place.append(at)
+        rest -= at * step
+    return None if rest else place
+
+
+def _culprit(func: ir.PrimFunc, target: Any) -> str:
+    """Which pass is wrong, if one is."""
+    try:
+        with options(verify=True, verify_steps=2_000_000):
+            tilec.lower(func, target=target)
+    except VerifyError as error:
+        return f"\n{error.message}"
+    except tilec.TilecError:
+        return ""
+    return "\nall passes keep the meaning on generated arguments"
 
 
 def first_difference(a: Any, b: Any) -> tuple[int, ...] | None:
@@ -106,5 +129,5 @@ def first_difference(a: Any, b: Any) -> tuple[int, ...] | None:
     same = a == b
     if a.dtype.kind not in "iub":
         same = same | ((a != a) & (b != b))
-    wrong = np.argwhere(~np.asarray(same))
-    return tuple(int(i) for i in wrong[0]) if len(wrong) else None
+    wrong = (~same).nonzero()
+    return tuple(int(axis[0]) for axis in wrong) if len(wrong[0]) else None

@@ -19,6 +19,7 @@ from typing import Any
 
 from tilec.testing.compare import Difference, compare
 from tilec.testing.generate import random_program
+from tilec.testing.generate_wide import wide_program
 from tilec.testing.shrink import shrink
 
 _CASE_TIMEOUT = 120.0
@@ -92,6 +93,11 @@ class Runner:
             self._process = None
 
 
+def program(seed: int, size: int = 14) -> str:
+    """Program number `seed`: even ones by the plain generator, odd ones by the wide one."""
+    return wide_program(seed, size) if seed % 2 else random_program(seed, size)
+
+
 def fuzz(
     target: str,
     *,
@@ -124,7 +130,7 @@ def fuzz(
     number = 0
     try:
         while time.monotonic() < end and (count is None or number < count):
-            text = random_program(seed + number, size)
+            text = program(seed + number, size)
             found = run(text, seed + number)
             if found is not None:
                 small = _smaller(run, text, seed + number, found, shrink_seconds)

@@ -67,6 +67,8 @@ class Generator:
         self.inputs: list[Tile] = []
         self.outputs: list[Tile] = []
         self.grid = 1
+        self.fixed: set[str] = set()
+        """Names that are not bound again."""
 
     # text
 
@@ -409,7 +411,7 @@ class Generator:
     def let(self, scope: Scope) -> None:
         """A scalar let; sometimes of a name that is bound already."""
         dtype = self.dtype()
-        old = [n for n, t in scope.lets.items() if self._depth == 2]
+        old = [n for n in scope.lets if self._depth == 2 and n not in self.fixed]
         name = self.rng.choice(old) if old and self.rng.random() < 0.4 else self.name("v")
         self.line(f"{name} = {self.number(scope, dtype)}")
         scope.lets[name] = dtype

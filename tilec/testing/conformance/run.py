@@ -17,11 +17,10 @@ from tilec.backend.registry import registry
 from tilec.diagnostics import CapabilityError
 from tilec.interp import run as interpret
 from tilec.testing.conformance.checks import Check, Param, program, resolve, values
+from tilec.testing.guarded import Guarded, strided
 from tilec.transform.capabilities import Capabilities
 
 Array = np.ndarray[Any, Any]
-GUARD_BYTES = 256
-_GUARD = 0xA5
 PASS, REFUSED, FAIL = "pass", "refused", "fail"
 
 # Mantissa bits and smallest normal exponent, for units in the last place.
@@ -167,74 +166,6 @@ def _memory(buffer: ir.Buffer, table: Capabilities) -> str | None:
     return None
 
 
-# arguments
-
-
-class Guarded:
-    """An array on the subject's device between two runs of bytes that nobody may write.
-
-    Args:
-        flat: the storage, gaps between strided elements included.
-        param: its shape and strides.
-        sizes: of run-time extents.
-        device: ``cpu`` or a device of torch.
-    """
-
-    def __init__(self, flat: Array, param: Param, sizes: Mapping[str, int], device: str) -> None:
-        assert param.shape is not None
-        self._kind = flat.dtype
-        self._bytes = flat.nbytes
-        raw = np.full(flat.nbytes + 2 * GUARD_BYTES, _GUARD, np.uint8)
-        raw[GUARD_BYTES : GUARD_BYTES + flat.nbytes] = flat.view(np.uint8)
-        shape = resolve(param.shape, sizes)
-        strides = None if param.strides is None else resolve(param.strides, sizes)
-        self._raw: Any = raw
-        inner: Any = raw[GUARD_BYTES : GUARD_BYTES + flat.nbytes]
-        if device == "cpu":
-            self.array: Any = strided(inner.view(flat.dtype), shape, strides)
-            return
-        import torch  # noqa: PLC0415  # only where a target's arguments are not in host memory
-
-        self._raw = torch.from_numpy(raw).to(device)
-        inner = self._raw[GUARD_BYTES : GUARD_BYTES + flat.nbytes]
-        inner = inner.view(ir.DType(param.dtype).as_torch())
-        steps = contiguous(shape) if strides is None else strides
-        self.array = torch.as_strided(inner, shape, steps, inner.storage_offset())
-
-    def storage(self) -> Array:
-        """The storage as it is now, in host memory."""
-        return self._bytes_now()[GUARD_BYTES : GUARD_BYTES + self._bytes].view(self._kind)
-
-    def intact(self) -> bool:
-        """Whether the bytes around it are as they were."""
-        raw = self._bytes_now()
-        after = raw[GUARD_BYTES + self._bytes :]
-        return bool((raw[:GUARD_BYTES] == _GUARD).all() and (after == _GUARD).all())
-
-    def _bytes_now(self) -> Array:
-        if isinstance(self._raw, np.ndarray):
-            return self._raw
-        host: Array = self._raw.cpu().numpy()
-        return host
-
-
-def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
-    """Element strides of a row-major array."""
-    steps, step = [], 1
-    for extent in reversed(shape):
-        steps.append(step)
-        step *= extent
-    return tuple(reversed(steps))
-
-
-def strided(flat: Array, shape: tuple[int, ...], strides: tuple[int, ...] | None) -> Array:
-    """A view of flat storage; strides in elements."""
-    if strides is None:
-        return flat.reshape(shape)
-    steps = tuple(s * flat.itemsize for s in strides)
-    return np.lib.stride_tricks.as_strided(flat, shape, steps)
-
-
 # running
 
 
@@ -305,7 +236,7 @@ def _call(kernel: Any, checks: Sequence[Check], call: int, given: Subject) -> li
         _interpret(check, want[-1], sizes)
         got.append(
             [
-                Guarded(f, p, sizes, given.device) if isinstance(f, np.ndarray) else f
+                _guarded(f, p, sizes, given.device) if isinstance(f, np.ndarray) else f
                 for f, p in zip(flats, check.params, strict=True)
             ]
         )
@@ -315,6 +246,12 @@ def _call(kernel: Any, checks: Sequence[Check], call: int, given: Subject) -> li
     except Exception as error:  # noqa: BLE001 - a failing call is a result
         return [f"the call raises {_short(error)}" for _ in checks]
     return [_wrong(c, w, g, given) for c, w, g in zip(checks, want, got, strict=True)]
+
+
+def _guarded(flat: Array, param: Param, sizes: Mapping[str, int], device: str) -> Guarded:
+    assert param.shape is not None
+    steps = None if param.strides is None else resolve(param.strides, sizes)
+    return Guarded(flat, resolve(param.shape, sizes), steps, param.dtype, device)
 
 
 def _interpret(check: Check, flats: list[Any], sizes: Mapping[str, int]) -> None:
