@@ -17,6 +17,7 @@ from tilec.diagnostics import (
     DeadlockError,
     DivergenceError,
     InternalError,
+    RaceError,
 )
 from tilec.interp.machine import LimitError
 
@@ -363,3 +364,45 @@ def test_tensors_with_gaps_between_their_elements() -> None:
     interp.run(program, a, wide[:, ::2], check=True)
     np.testing.assert_array_equal(wide[:, ::2], a)
     assert not wide[:, 1::2].any()
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_copies_that_arrive_say_nothing_about_ordinary_stores(own: bool) -> None:
+    @T.prim_func
+    def program(A: T.Tensor((64, 4), "float32"), B: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64, warp=32):
+            t = T.get_thread_binding()
+            s = T.alloc_shared((64, 4), "float32")
+            plain = T.alloc_shared((64,), "float32")
+            ready = T.alloc_barrier(64)
+            T.cp_async(s[t, 0], A[t, 0], 4)
+            plain[t] = 1.0
+            T.cp_async_barrier_noinc(ready[0])
+            T.mbarrier_wait_parity(ready[0], 0)
+            B[t] = s[63 - t, 0] + plain[t if own else 63 - t]
+
+    a, b = np.ones((64, 4), np.float32), np.zeros(64, np.float32)
+    if own:
+        interp.run(program, a, b, check=True)
+        np.testing.assert_array_equal(b, np.full(64, 2))
+    else:
+        with pytest.raises(RaceError, match="plain"):
+            interp.run(program, a, b, check=True)
+
+
+def test_lanes_run_one_after_the_other_on_a_target_without_warps() -> None:
+    """A body that uses no warp is an ordinary program there."""
+
+    @T.prim_func
+    def program(A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64, warp=32):
+            t = T.get_thread_binding()
+            s = T.alloc_shared((64,), "float32")
+            s[t] = A[t]
+            T.sync_threads()
+            B[t] = s[63 - t]
+
+    a, b, c = (np.arange(64, dtype=np.float32) * n for n in (1, 0, 0))
+    tilec.compile(program, target="c")(a, b)
+    interp.run(program, a, c, check=True)
+    np.testing.assert_array_equal(b, c)

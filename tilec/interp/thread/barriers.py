@@ -198,13 +198,18 @@ class TransactionBarrier:
                 notes=notes,
             )
 
-    def arrive(self, lanes: Array, span: Span, count: int | None = None) -> None:
+    def arrive(self, lanes: Array, span: Span, *, engine: bool = False) -> None:
         """Lanes arrive, once each.
+
+        Args:
+            lanes: that arrive.
+            span: where.
+            engine: whether their copies do it for them, which says nothing about the lanes.
 
         Raises:
             BarrierError: more arrivals than a phase has.
         """
-        number = len(lanes) if count is None else count
+        number = len(lanes)
         if number > self.pending:
             raise BarrierError(
                 f"{self.name} takes {_count(self.count, 'arrival')} a phase, but "
@@ -214,7 +219,7 @@ class TransactionBarrier:
                 notes=[self._values.where(), self.cells.buffer.describe(), self.describe()],
             )
         clocks = self._values.clocks
-        if clocks is not None:
+        if clocks is not None and not engine:
             self._known = clocks.release(lanes).joined(self._known)
         self.pending -= number
         self._settle()

@@ -108,7 +108,7 @@ def cp_barrier(values: LaneValues, call: ir.Call, mask: Mask) -> Any:
         if values.clocks is not None and base is not None:
             for lane in lanes:
                 barrier.learn(base + int(lane), values.clocks.now(base + int(lane)))
-        barrier.arrive(lanes, call.span)
+        barrier.arrive(lanes, call.span, engine=True)
     return 0
 
 
