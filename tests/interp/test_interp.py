@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -208,3 +210,22 @@ def test_a_compiled_kernel_can_be_interpreted() -> None:
     meant = kernel.interpret(a, check=True)
     np.testing.assert_allclose(meant, np.exp(a) * 3, rtol=1e-6)
     np.testing.assert_allclose(kernel(a), meant, rtol=1e-6)
+
+
+@pytest.mark.parametrize("threads", [1, 32, (4, 8), (2, 2, 8)])
+@pytest.mark.parametrize("shape", [(1,), (2,), (3, 2)])
+def test_what_lanes_write_of_their_own_is_defined(threads: Any, shape: tuple[int, ...]) -> None:
+    zero = (0,) * len(shape)
+
+    @T.prim_func
+    def f(A: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=threads):
+            x = T.alloc_local(shape, "int32")
+            lane = T.get_thread_binding(0)
+            x[zero] = A[lane] + 1
+            A[lane] = x[zero] * 2
+
+    given = np.arange(64, dtype=np.int32)
+    interp.run(f, given, check=True)
+    count = threads if isinstance(threads, int) else threads[0]
+    assert given[:count].tolist() == [(n + 1) * 2 for n in range(count)]

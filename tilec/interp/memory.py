@@ -53,7 +53,8 @@ class Cells:
         assert self.owner is not None
         shape = self.owner.shape
         lead = array.reshape((1,) * len(shape) + array.shape)
-        return np.array(np.broadcast_to(lead, shape + array.shape))
+        # In rows: the marks of what is defined are changed through a flat view.
+        return np.array(np.broadcast_to(lead, shape + array.shape), order="C")
 
     def element(self, index: tuple[int, ...]) -> Any:
         """One element as a Python number."""
