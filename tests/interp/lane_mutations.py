@@ -51,7 +51,56 @@ def without(func: ir.PrimFunc, number: int) -> ir.PrimFunc:
     return func.replace(body=visit(func.body))
 
 
-def mutations(func: ir.PrimFunc) -> Iterator[tuple[str, ir.PrimFunc]]:
-    """Every function with one statement less, by the name and number of the statement."""
-    for number, name in enumerate(statements(func)):
-        yield f"{number}:{name}", without(func, number)
+def _plus(call: ir.Call, argument: int, amount: int) -> ir.Call:
+    args = list(call.args)
+    old = args[argument]
+    value = ir.const_value(old)
+    if value is None:
+        args[argument] = ir.Binary(ir.BinOp.ADD, old, ir.Const(amount, old.dtype), old.dtype)
+    else:
+        args[argument] = ir.Const(value + amount, old.dtype)
+    return call.replace(args=tuple(args))
+
+
+def _changes(call: ir.Call) -> list[tuple[str, ir.Call]]:
+    """Wrong numbers for one call."""
+    name = call.name
+    if name in ("cp_async_wait", "mma_wait", "bulk_wait"):
+        return [("one group more", _plus(call, 0, 1))]
+    if name == "mbarrier_init":
+        fewer = [("an arrival less", _plus(call, 1, -1))] if call.args[1].value > 1 else []
+        return [("an arrival more", _plus(call, 1, 1)), *fewer]
+    if name == "mbarrier_wait_parity":
+        return [("the other parity", _plus(call, 1, 1))]
+    if name == "mbarrier_arrive_expect_tx":
+        return [("more bytes", _plus(call, 1, 16)), ("fewer bytes", _plus(call, 1, -16))]
+    if name in ("sync", "named_barrier_arrive") and call.args:
+        return [
+            ("a warp more", _plus(call, 1, 32)),
+            ("a warp less", _plus(call, 1, -32)),
+            ("another barrier", _plus(call, 0, 1)),
+        ]
+    return []
+
+
+def weakened(func: ir.PrimFunc) -> Iterator[tuple[str, ir.PrimFunc]]:
+    """Every function with one wrong number in its synchronisation, and what is wrong."""
+    found: list[tuple[ir.Evaluate, str, ir.Call]] = []
+
+    def look(node: Any) -> None:
+        if isinstance(node, ir.Evaluate) and isinstance(node.value, ir.Call):
+            found.extend((node, what, call) for what, call in _changes(node.value))
+        for child in node.children:
+            if isinstance(child, ir.Stmt):
+                look(child)
+
+    look(func.body)
+    for old, what, call in found:
+
+        def visit(node: Any, old: ir.Evaluate = old, call: ir.Call = call) -> Any:
+            if node is old:
+                return old.replace(value=call)
+            return ir.map_children(node, visit) if isinstance(node, ir.Stmt) else node
+
+        assert isinstance(old.value, ir.Call)
+        yield f"{old.value.name}: {what}", func.replace(body=visit(func.body))

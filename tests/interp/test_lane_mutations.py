@@ -1,7 +1,8 @@
 """Leaving out any one barrier, wait, commit, fence or arrival is found, whatever the schedule.
 
 Each kernel of `lane_kernels` is run with every statement of synchronisation left out in turn. The
-tables say what is reported: the code, and what the message names. Score: all 37 are found.
+tables say what is reported: the code, and what the message names. Score: all 37 are found. Of the
+25 wrong numbers 24 are found; the one that is not changes nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import lane_kernels
 import numpy as np
 import pytest
 from lane_kernels import matrices
-from lane_mutations import statements, without
+from lane_mutations import statements, weakened, without
 
 from tilec import interp
 from tilec.diagnostics import TilecError
@@ -119,3 +120,18 @@ def test_leaving_it_out_is_found(
     assert needle in caught.value.message
     assert caught.value.span is not None
     assert caught.value.span.known
+
+
+HARMLESS = {("specialised", "sync: another barrier")}  # no other statement uses either of them
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_wrong_numbers_are_found(kernel: str) -> None:
+    func, args, shape, _ = KERNELS[kernel]
+    for what, wrong in weakened(func):
+        if (kernel, what) in HARMLESS:
+            interp.run(wrong, *args, np.zeros(shape, np.float32), check=True)
+            continue
+        with pytest.raises(TilecError) as caught:
+            interp.run(wrong, *args, np.zeros(shape, np.float32), check=True)
+        assert caught.value.code in (RACE, BARRIER, DEADLOCK), what
