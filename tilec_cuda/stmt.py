@@ -15,6 +15,7 @@ from tilec_cuda.vectors import print_vectorized
 SHARED_ARRAY = "tilec_shared"
 _SHARED = (ir.SHARED, ir.SHARED_DYN, "shared.barrier")
 _INT32_MAX = 2**31 - 1
+_MAX_COPIES = 512
 
 
 class CudaPrinter(CodePrinter):
@@ -42,6 +43,7 @@ class CudaPrinter(CodePrinter):
         self._effects: dict[str, Callable[[ir.Call], None]] = dict(effect_rules(self))
         self._written = _written(func)
         self._fits = True
+        self._copies = 1  # of what is printed, by the unrolled loops around it
         self.bulk_reads_what_is_written = _bulk_reads(func)
 
     # the function
@@ -156,7 +158,11 @@ class CudaPrinter(CodePrinter):
             last = facts.bounds(ir.as_expr(node.stop)).hi
             size = abs(step) if isinstance(step, int) else _INT32_MAX
             self._fits = size == 1 or last + size <= _INT32_MAX
+            outer = self._copies
+            if node.kind in ("unroll", "vectorized"):
+                self._copies *= max(1, trips(node) or 1)
             super()._for(node)
+            self._copies = outer
 
     def loop_type(self, var: ir.Var) -> str:
         """32 bits unless the variable has more, or stepping past the end would need more."""
@@ -169,9 +175,19 @@ class CudaPrinter(CodePrinter):
     def pragmas(self, node: ir.For) -> list[str]:
         """Unrolling."""
         if node.kind not in ("unroll", "vectorized"):
-            return ["#pragma unroll 1"] if node.annotations.get("no_unroll") else []
+            return self._serial(node)
         factor = node.annotations.get("unroll_factor")
         return [f"#pragma unroll {int(factor)}" if factor else "#pragma unroll"]
+
+    def _serial(self, node: ir.For) -> list[str]:
+        """Compilers unroll short loops themselves; that must not multiply what is unrolled."""
+        count = trips(node)
+        if count is None or self._copies * count <= _MAX_COPIES or _picks_registers(node):
+            return []
+        factor = 1
+        while self._copies * factor * 2 <= _MAX_COPIES:
+            factor *= 2
+        return [f"#pragma unroll {factor}"]
 
     def _store(self, node: ir.Store) -> None:
         saved = self.expr.plain_order
@@ -208,6 +224,23 @@ def _accumulates(node: ir.Store) -> bool:
             and ir.structural_equal(side.indices, node.indices)
             for side in (value.lhs, value.rhs)
         )
+    )
+
+
+def trips(node: ir.For) -> int | None:
+    """How often a loop runs, where that is known."""
+    values = [ir.const_value(x) for x in (node.start, node.stop, node.step)]
+    if not all(isinstance(v, int) for v in values):
+        return None
+    return len(range(*[int(v) for v in values if v is not None]))
+
+
+def _picks_registers(node: ir.For) -> bool:
+    """Whether the loop variable chooses registers, which then have to be known."""
+    return any(
+        any(n is node.var for index in item.indices for n in ir.walk(index))
+        for item in ir.walk(node.body)
+        if isinstance(item, (ir.Load, ir.Store)) and item.buffer.scope() == ir.LOCAL
     )
 
 

@@ -182,6 +182,8 @@ class _Loop:
     def print(self) -> None:
         """The loop."""
         p, var = self._p, self._node.var
+        if self._copy():
+            return
         for row in self._rows:
             self._open(row)
         for row in self._rows:
@@ -203,6 +205,19 @@ class _Loop:
                 self._close(row)
             for load in row.loads:
                 self._e.replaced.pop(id(load), None)
+
+    def _copy(self) -> bool:
+        """A loop that only copies one row to another is one statement."""
+        body = self._body
+        if not isinstance(body, ir.Store) or len(self._rows) != 2:
+            return False
+        source, target = self._rows
+        if len(source.loads) != 1 or source.loads[0] is not body.value or target.loads:
+            return False
+        kind = self._type(source)
+        value = f"*(const {kind} *){self._address(source)}"
+        self._p.line(f"*({kind} *){self._address(target)} = {value};")
+        return True
 
     def _type(self, row: _Access) -> str:
         kind = storage_suffix(row.buffer.dtype)

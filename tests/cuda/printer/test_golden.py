@@ -134,3 +134,20 @@ def test_line_directives_lead_to_the_source() -> None:
     lines = [line for line in text.splitlines() if line.startswith("#line")]
     assert lines == ['#line 7 "a \\"b\\".py"', '#line 12 "a \\"b\\".py"']
     assert [x for x in text.splitlines() if x not in lines] == source(made).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "wanted"), [(4, 64, ""), (128, 64, " 4"), (600, 64, " 1")]
+)
+def test_loops_in_unrolled_loops_stay_loops(outer: int, inner: int, wanted: str) -> None:
+    a, out = (ir.Buffer(n, (outer, inner), DType("float32")) for n in ("a", "out"))
+
+    def body(_bx: ir.Var, tx: ir.Var) -> ir.Stmt:
+        def row(i: Any) -> ir.Stmt:
+            return loop(inner, lambda j: ir.Store(out, (i, j), a[i, j] + 1.0), name="j")
+
+        return loop(outer, row, "unroll")
+
+    text = source(split(body, [a, out]))
+    found = [line.strip() for line in text.splitlines() if line.strip().startswith("#pragma")]
+    assert found == ["#pragma unroll", *([f"#pragma unroll{wanted}"] if wanted else [])]
