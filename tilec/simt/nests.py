@@ -14,6 +14,7 @@ from tilec.diagnostics import InternalError, ShapeError
 from tilec.ir import BinOp
 from tilec.layout import Fragment, closed_form
 from tilec.layout.maps import Array
+from tilec.ops.base import is_one
 from tilec.simt.grid import Axis, Grid, balanced
 from tilec.simt.partition import (
     Clipped,
@@ -90,7 +91,7 @@ class Nest:
         """Whether every iteration has an element of its own."""
         places = access.places
         return places is not None and all(
-            n in places or (isinstance(e, int) and e == 1) for n, e in enumerate(self.extents)
+            n in places or is_one(e) for n, e in enumerate(self.extents)
         )
 
     def full(self) -> Iterator[Access]:
@@ -187,7 +188,7 @@ def _places(
     found: list[int | None] = []
     for index, bound in zip(node.indices, node.buffer.shape, strict=True):
         number = places.get(id(index))
-        if bound == 1 and (number is None or number in found or extents[number] != 1):
+        if bound == 1 and (number is None or number in found or not is_one(extents[number])):
             found.append(None)
             continue
         if number is None or number in found:
@@ -296,7 +297,7 @@ class Planner:
             if partition is None:
                 continue
             bounds = [shape[places.index(n)] if n in places else 1 for n in range(rank)]
-            if list(bounds) != list(nest.extents):
+            if not nest.static or list(bounds) != list(nest.extents):
                 partition = Clipped(partition, nest.extents, bounds)
             yield partition
         if not nest.static or nest.size > _MOST or not nest.size:
