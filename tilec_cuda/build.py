@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from tilec import ir
 from tilec.backend import BackendContext, DeviceProgram, PassConfigKey, ToolchainInfo
 from tilec.backend.target import Target
 from tilec.diagnostics import JITArgumentError, ToolchainError, warn
@@ -141,7 +142,8 @@ def reports(
         threads = 1
         for count in launch.threads:
             threads *= int(count)
-        dynamic = launch.shared_bytes if isinstance(launch.shared_bytes, int) else -1
+        known_bytes = ir.fold_int(launch.shared_bytes)
+        dynamic = known_bytes if isinstance(known_bytes, int) else -1
         shared = found.shared + max(dynamic, 0)
         blocks = occupancy(known, threads, found.registers, shared)
         table[name] = KernelReport(
@@ -172,5 +174,5 @@ def toolchain(target: Target) -> ToolchainInfo:
         f"NVRTC {version}",
         f"{compiler.identity}; {identity}",
         BASE_OPTIONS,
-        {"library": compiler.path, "host compiler": host},
+        {"host compiler": host},
     )

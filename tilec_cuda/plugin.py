@@ -19,6 +19,7 @@ from tilec.backend import (
 from tilec.ir import Module
 from tilec_cuda import execution
 from tilec_cuda.build import CONTRACT, compile_program, toolchain
+from tilec_cuda.machine import machine_facts
 from tilec_cuda.pipeline import PIPELINE
 from tilec_cuda.runtime import RUNTIME
 from tilec_cuda.target import KIND, TARGET, notices, target_capabilities
@@ -63,6 +64,7 @@ CUDA = BackendModule(
     runtime=RUNTIME,
     toolchain=toolchain,
     notices=notices,
+    facts=machine_facts,
 )
 
 

@@ -62,6 +62,7 @@ class BackendModule:
         toolchain: the external compiler for a target; may raise `ToolchainError`.
         cache_key: further facts that generated binaries depend on, by name.
         notices: things a user should know about a target on this machine, shown by the doctor.
+        facts: what the doctor tells about this machine, by name, whether or not it has a device.
         api: version of the plugin API that the manifest was written for.
     """
 
@@ -83,6 +84,7 @@ class BackendModule:
     toolchain: Callable[[Target], ToolchainInfo] | None = None
     cache_key: Callable[[BackendContext], Mapping[str, str]] | None = None
     notices: Callable[[Target], Iterable[str]] | None = None
+    facts: Callable[[], Mapping[str, str]] | None = None
     api: str = API_VERSION
 
     def __post_init__(self) -> None:

@@ -63,7 +63,8 @@ class _Verifier:
         for param in func.params:
             if isinstance(param, Var):
                 self._declare(param)
-        for var in func.attrs.get("grid_vars", ()):  # block indices of a device function
+        # Indices of blocks and lanes, in a device function.
+        for var in (*func.attrs.get("grid_vars", ()), *func.attrs.get("thread_vars", ())):
             self._declare(var)
         for param in func.params:
             if isinstance(param, Buffer):

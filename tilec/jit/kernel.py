@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from tilec.ir import caller_span
 from tilec.options import options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from tilec import ir
     from tilec.backend import BackendContext, CompiledArtifact
@@ -194,7 +195,9 @@ class JITKernel:
         """What passes and tools decided, one line each."""
         lines = [str(remark) for remark in self.artifact.remarks]
         lines += [f"{name}: {usage}" for name, usage in self.resource_usage.items()]
-        lines += [f"{key}: {value}" for key, value in self.artifact.device.attrs.items()]
+        for key, value in self.artifact.device.attrs.items():
+            if not isinstance(value, Mapping) and "\n" not in str(value):
+                lines.append(f"{key}: {value}")
         return "\n".join(lines)
 
     def __repr__(self) -> str:

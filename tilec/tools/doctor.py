@@ -5,11 +5,20 @@ from __future__ import annotations
 import platform
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 import tilec
-from tilec.backend import BackendModule, BackendRegistry, PluginFailure, Target, registry
+from tilec.backend import (
+    BackendModule,
+    BackendRegistry,
+    PluginFailure,
+    RuntimeShim,
+    Target,
+    registry,
+)
 from tilec.backend.discovery import install_hint
 from tilec.diagnostics import TilecError
+from tilec.host.abi import HOST_MEMORY
 from tilec.options import options
 
 OK, BAD = "ok", "--"
@@ -25,6 +34,7 @@ class KindReport:
     present: Target | None
     problem: str
     execution: list[tuple[str, bool, str]] = field(default_factory=list)
+    facts: list[tuple[str, str]] = field(default_factory=list)
     toolchain: list[tuple[str, str]] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     smoke: str = ""
@@ -91,6 +101,8 @@ def _kind(known: BackendRegistry, module: BackendModule, name: str, smoke: bool)
     kind = known.kind(name)
     report = KindReport(module.name, name, kind.doc, None, "not present on this machine")
     try:
+        if module.facts is not None:
+            report.facts = list(module.facts().items())
         attrs = kind.detect()
         if attrs is None:
             return report
@@ -112,13 +124,13 @@ def _kind(known: BackendRegistry, module: BackendModule, name: str, smoke: bool)
         if module.notices is not None:
             report.notices = list(module.notices(target))
         if smoke and report.usable:
-            report.smoke_failed, report.smoke = _smoke(target)
+            report.smoke_failed, report.smoke = _smoke(target, module.runtime)
     except Exception as error:  # noqa: BLE001 - the doctor reports whatever a plugin raises
         report.problem = f"{type(error).__name__}: {_message(error)}"
     return report
 
 
-def _smoke(target: Target) -> tuple[bool, str]:
+def _smoke(target: Target, runtime: RuntimeShim) -> tuple[bool, str]:
     """Compile and run one kernel; whether that failed, and a sentence about it."""
     import numpy as np
 
@@ -129,9 +141,18 @@ def _smoke(target: Target) -> tuple[bool, str]:
         with options(cache=False):
             kernel = tilec.compile(add_one(), target=target)
             compiled = time.perf_counter() - start
-            given = np.arange(256, dtype=np.float32)
-            result = np.zeros(256, dtype=np.float32)
-            kernel(given, result)
+            given: Any = np.arange(256, dtype=np.float32)
+            result: Any = np.zeros(256, dtype=np.float32)
+            if runtime.dlpack_device in HOST_MEMORY:
+                kernel(given, result)
+            else:
+                try:
+                    import torch
+                except ImportError:
+                    return False, f"a kernel compiled in {compiled:.2f} s; not run without torch"
+                there = torch.from_numpy(result).to(runtime.torch_device)
+                kernel(torch.from_numpy(given).to(runtime.torch_device), there)
+                result = there.cpu().numpy()
     except Exception as error:  # noqa: BLE001 - the doctor reports whatever goes wrong
         return True, f"FAILED: {type(error).__name__}: {_message(error)}"
     if not np.array_equal(result, given + 1):
@@ -168,7 +189,7 @@ def _kind_lines(kind: KindReport) -> list[str]:
     for name, ok, reason in kind.execution:
         state = "available" if ok else "unavailable"
         lines.append(f"     execution backend {name}: {state}" + (f" ({reason})" if reason else ""))
-    lines += [f"     {name}: {text}" for name, text in kind.toolchain]
+    lines += [f"     {name}: {text}" for name, text in (*kind.facts, *kind.toolchain)]
     lines += [f"     note: {text}" for text in kind.notices]
     if kind.smoke:
         lines.append(f"     smoke test: {kind.smoke}")
