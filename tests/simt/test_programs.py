@@ -232,8 +232,11 @@ def nests(draw: Any) -> str:
         shapes[f"f{n}"] = tuple(extents[axis] for axis in kept)
         at = ", ".join(names[axis] for axis in kept)
         lines.append((f"f{n}", kept, at))
-    text = ["@T.prim_func", f'def main(A: T.Tensor({extents}, "int32"), '
-            f'B: T.Tensor({extents}, "int32")):', f"    with T.Kernel(1, threads={threads}):"]  # fmt: skip
+    text = [
+        "@T.prim_func",
+        f'def main(A: T.Tensor({extents}, "int32"), B: T.Tensor({extents}, "int32")):',
+        f"    with T.Kernel(1, threads={threads}):",
+    ]
     for name, shape in shapes.items():
         text.append(f'        {name} = T.alloc_fragment({shape}, "int32")')
         text.append(f"        T.fill({name}, {len(name) + shape[0]})")
