@@ -202,7 +202,13 @@ def shfl_down(value: Any, delta: Any, width: int = 32, mask: int = FULL_MASK) ->
 
 def _vote(name: str, predicate: Any, mask: Any, dtype: ir.DType) -> ir.Call:
     _full(mask, f"T.{name}")
-    return _value(name, (ir.truth(predicate),), dtype)
+    given = ir.as_expr(predicate)
+    if given.dtype.is_float:
+        raise DTypeError(
+            f"T.{name} takes a condition, not a {given.dtype!s}",
+            hint="compare it with something",
+        )
+    return _value(name, (ir.truth(given),), dtype)
 
 
 def any_sync(predicate: Any, mask: int = FULL_MASK) -> Any:
