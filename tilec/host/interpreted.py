@@ -168,6 +168,10 @@ class InterpretedEntry:
                 state.tensors[param] = self._tensor(args[position], position, param)
             else:
                 state.env[param] = self._scalar(args[position], param)
+        for position in sorted(plan.required):
+            tensor, buffer = self._at(state, position)
+            if tensor is None:
+                raise self._present(args[position], buffer)
         for position in plan.order:
             tensor, buffer = self._at(state, position)
             if tensor is not None and len(tensor.shape) != buffer.ndim:
@@ -203,30 +207,29 @@ class InterpretedEntry:
     # arguments
 
     def _tensor(self, arg: Any, position: int, buffer: Buffer) -> Tensor | None:
-        required = position in self._plan.required
-        optional = "" if required else " or None"
+        optional = "" if position in self._plan.required else " or None"
         what = f"a tensor {ir.shape_text(buffer.shape)} {buffer.dtype!s}{optional}"
         kind = arg.type_index
+        if kind not in (*_TENSORS, TypeIndex.NONE):
+            raise self._bad(buffer, "TypeError", f"expected {what}, got {_kind_text(kind)}")
         address = int(ffi().cast("intptr_t", arg.v_ptr))
-        if kind not in (*_TENSORS, TypeIndex.NONE) or (
-            required and (kind == TypeIndex.NONE or not address)
-        ):
-            known = TypeIndex(kind) if kind in list(TypeIndex) else TypeIndex.OBJECT
-            got = "a NULL tensor handle" if kind in _TENSORS else abi.kind_name(known)
-            raise self._bad(buffer, "TypeError", f"expected {what}, got {got}")
         if kind == TypeIndex.NONE or not address:
             return None
-        if kind == TypeIndex.TENSOR:
-            address += abi.FFI_OBJECT_BYTES
-        return _read(address)
+        return _read(address + (abi.FFI_OBJECT_BYTES if kind == TypeIndex.TENSOR else 0))
+
+    def _present(self, arg: Any, buffer: Buffer) -> Refused:
+        """The error for a tensor that must be there and is not."""
+        what = f"a tensor {ir.shape_text(buffer.shape)} {buffer.dtype!s}"
+        kind = arg.type_index
+        got = "a NULL tensor handle" if kind in _TENSORS else _kind_text(kind)
+        return self._bad(buffer, "TypeError", f"expected {what}, got {got}")
 
     def _scalar(self, arg: Any, param: Var) -> Any:
         kind, dtype = arg.type_index, param.dtype
         integral = kind in (TypeIndex.INT, TypeIndex.BOOL)
         if not integral and not (dtype.is_float and kind == TypeIndex.FLOAT):
-            known = TypeIndex(kind) if kind in list(TypeIndex) else TypeIndex.OBJECT
             raise self._bad(
-                param, "TypeError", f"expected {scalar_kind(dtype)}, got {abi.kind_name(known)}"
+                param, "TypeError", f"expected {scalar_kind(dtype)}, got {_kind_text(kind)}"
             )
         value = arg.v_int64 if integral else arg.v_float64
         if kind == TypeIndex.BOOL:
@@ -440,6 +443,10 @@ class InterpretedEntry:
             raise InternalError(
                 f"the host cannot run a {type(node).__name__.lower()}", span=node.span
             )
+
+
+def _kind_text(kind: int) -> str:
+    return abi.kind_name(TypeIndex(kind) if kind in list(TypeIndex) else TypeIndex.OBJECT)
 
 
 def _is_launch(node: Any) -> bool:
