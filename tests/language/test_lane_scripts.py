@@ -240,3 +240,39 @@ def test_operands_that_do_not_fit(build: Any, message: str) -> None:
 
     assert caught.value.span is not None
     assert caught.value.span.known
+
+
+def test_other_names_mean_the_same() -> None:
+    def program(names: dict[str, Any]) -> ir.PrimFunc:
+        @T.prim_func
+        def body(A: T.Tensor((32, 4), "float32")):
+            with T.Kernel(1, threads=32, warp=32):
+                s = T.alloc_shared((32, 4), "float32")
+                ready = T.alloc_barrier(32)
+                names["copy"](s[0, 0], A[0, 0], 4)
+                names["copied"]()
+                names["wait"](0)
+                names["arrive"](ready[0])
+                names["await"](ready[0], 0)
+                names["fence"]()
+                names["commit"]()
+                names["done"](1)
+                names["store"]()
+                names["stored"](0, True)
+                names["more"](64)
+
+        return body
+
+    usual = {
+        "copy": T.cp_async, "copied": T.cp_async_commit, "wait": T.cp_async_wait,
+        "arrive": T.mbarrier_arrive, "await": T.mbarrier_wait_parity, "fence": T.mma_fence,
+        "commit": T.mma_commit, "done": T.mma_wait, "store": T.bulk_commit,
+        "stored": T.bulk_wait, "more": lambda count: T.set_max_nreg(count, 1),
+    }  # fmt: skip
+    others = {
+        "copy": T.ptx_cp_async, "copied": T.ptx_commit_group, "wait": T.ptx_wait_group,
+        "arrive": T.barrier_arrive, "await": T.barrier_wait, "fence": T.warpgroup_arrive,
+        "commit": T.warpgroup_commit_batch, "done": T.wait_wgmma, "store": T.tma_store_arrive,
+        "stored": T.tma_store_wait, "more": T.inc_max_nreg,
+    }  # fmt: skip
+    assert ir.structural_equal(program(usual), program(others))

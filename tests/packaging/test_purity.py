@@ -28,7 +28,7 @@ ALLOWED = {
         r"TL_[A-Z_0-9]+|CUDA_KERNELS_OUTPUT_DIR|\"tl\.[a-z_0-9]+\"|\"cuda\.kernels_output_dir\""
     ),
     "language/__init__.py": re.compile(r"\bptx_[a-z_]+"),
-    "language/lanes.py": re.compile(r"\bptx_[a-z_]+"),
+    "language/lane_aliases.py": re.compile(r"\bptx_[a-z_]+"),
     # Values of the keyword ``prefer_instruction`` of T.copy, part of the same surface.
     "ops/copy.py": re.compile(r"'?\"?tma\"?'?"),
     # A protocol of the array world: how an object says that it is a device array.

@@ -19,12 +19,25 @@ from tilec.language.function import (
     macro as macro,
     prim_func as prim_func,
 )
+from tilec.language.lane_aliases import (
+    barrier_arrive as barrier_arrive,
+    barrier_wait as barrier_wait,
+    dec_max_nreg as dec_max_nreg,
+    inc_max_nreg as inc_max_nreg,
+    ptx_commit_group as ptx_commit_group,
+    ptx_cp_async as ptx_cp_async,
+    ptx_wait_group as ptx_wait_group,
+    tma_store_arrive as tma_store_arrive,
+    tma_store_wait as tma_store_wait,
+    wait_wgmma as wait_wgmma,
+    warpgroup_arrive as warpgroup_arrive,
+    warpgroup_commit_batch as warpgroup_commit_batch,
+    warpgroup_wait as warpgroup_wait,
+)
 from tilec.language.lanes import (
     all_sync as all_sync,
     any_sync as any_sync,
     ballot_sync as ballot_sync,
-    barrier_arrive as barrier_arrive,
-    barrier_wait as barrier_wait,
     bulk_commit as bulk_commit,
     bulk_load as bulk_load,
     bulk_store as bulk_store,
@@ -47,9 +60,6 @@ from tilec.language.lanes import (
     mma_fence as mma_fence,
     mma_wait as mma_wait,
     named_barrier_arrive as named_barrier_arrive,
-    ptx_commit_group as ptx_commit_group,
-    ptx_cp_async as ptx_cp_async,
-    ptx_wait_group as ptx_wait_group,
     set_max_nreg as set_max_nreg,
     shfl_down as shfl_down,
     shfl_sync as shfl_sync,
@@ -59,9 +69,6 @@ from tilec.language.lanes import (
     stmatrix as stmatrix,
     sync_threads as sync_threads,
     sync_warp as sync_warp,
-    warpgroup_arrive as warpgroup_arrive,
-    warpgroup_commit_batch as warpgroup_commit_batch,
-    warpgroup_wait as warpgroup_wait,
 )
 from tilec.language.launch import (
     Kernel as Kernel,

@@ -271,23 +271,6 @@ def cp_async_wait(n: Any) -> None:
     _effect("cp_async_wait", _constant("T.cp_async_wait: n", n, 0))
 
 
-def ptx_cp_async(
-    dst_access_ptr: Any, src_access_ptr: Any, num_elems: Any, predicate: Any = None
-) -> None:
-    """`cp_async` by its other name."""
-    cp_async(dst_access_ptr, src_access_ptr, num_elems, predicate)
-
-
-def ptx_commit_group() -> None:
-    """`cp_async_commit` by its other name."""
-    cp_async_commit()
-
-
-def ptx_wait_group(num: Any) -> None:
-    """`cp_async_wait` by its other name."""
-    cp_async_wait(num)
-
-
 def cp_async_barrier_noinc(barrier: Any) -> None:
     """Arrive at a transaction barrier when all copies this lane started are done."""
     _effect("cp_async_barrier_noinc", _barrier("T.cp_async_barrier_noinc", barrier))
@@ -340,10 +323,6 @@ def mbarrier_wait_parity(mbarrier: Any, parity: Any) -> None:
         "mbarrier_wait_parity", _barrier("T.mbarrier_wait_parity", mbarrier),
         _integer("T.mbarrier_wait_parity: parity", parity),
     )  # fmt: skip
-
-
-barrier_arrive = mbarrier_arrive
-barrier_wait = mbarrier_wait_parity
 
 
 def fence_barrier_init() -> None:
@@ -449,15 +428,6 @@ def mma_commit() -> None:
 def mma_wait(n: Any = 0) -> None:
     """Wait until at most the `n` newest groups of asynchronous atoms are open."""
     _effect("mma_wait", _constant("T.mma_wait: n", n, 0))
-
-
-warpgroup_arrive = mma_fence
-warpgroup_commit_batch = mma_commit
-
-
-def warpgroup_wait(num_mma: Any) -> None:
-    """`mma_wait` by its other name."""
-    mma_wait(num_mma)
 
 
 def _matrices(num: Any, transpose: bool, what: str) -> dict[str, Any]:
