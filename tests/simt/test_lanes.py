@@ -300,13 +300,13 @@ def test_butterflies_within_a_warp_and_shared_memory_between_warps() -> None:
 def test_why_a_fragment_is_in_shared_memory() -> None:
     @T.prim_func
     def f(
-        A: T.Tensor((64,), "float32"), I: T.Tensor((64,), "int32"), B: T.Tensor((64,), "float32")
+        A: T.Tensor((64,), "float32"), at: T.Tensor((64,), "int32"), B: T.Tensor((64,), "float32")
     ):
         with T.Kernel(1, threads=64):
             tile = T.alloc_fragment((64,), "float32")
             T.copy(A, tile)
             for i in T.Parallel(64):
-                B[i] = tile[I[i]]
+                B[i] = tile[at[i]]
 
     result, ctx = lowered(f)
     assert "alloc_shared" in result.script()
@@ -348,3 +348,37 @@ def test_a_layout_that_needs_more_lanes_is_not_used() -> None:
 
     _, ctx = lowered(f)
     assert any("is not used: it needs 64 lanes" in r.message for r in ctx.remarks)
+
+
+def test_hints_of_a_copy_reach_its_nest() -> None:
+    layout = T.Fragment((64,), lambda i: (i % 16, i // 16))
+
+    @T.prim_func
+    def f(A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=32):
+            tile = T.alloc_fragment((64,), "float32")
+            T.copy(A, tile, loop_layout=layout)
+            T.copy(tile, B)
+
+    same(
+        f,
+        """
+        tile = T.alloc_local((4,), "float32")
+        for t in T.unroll(4):
+            if tx < 16:
+                tile[t] = A[tx + t * 16]
+        for t_1 in T.unroll(4):
+            if tx < 16:
+                B[tx + t_1 * 16] = tile[t_1]
+        """,
+    )
+
+
+def test_a_wanted_width_is_the_widest() -> None:
+    @T.prim_func
+    def f(A: T.Tensor((512,), "float32"), B: T.Tensor((512,), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(512, coalesced_width=2):
+                B[i] = A[i]
+
+    assert "T.vectorized(2)" in body(f)

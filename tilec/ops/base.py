@@ -44,12 +44,17 @@ def loop_vars(extents: tuple[Any, ...], names: str = "ijklmn") -> tuple[ir.Var, 
 
 
 def parallel(
-    variables: tuple[ir.Var, ...], extents: tuple[Any, ...], body: ir.Stmt, span: Any
+    variables: tuple[ir.Var, ...],
+    extents: tuple[Any, ...],
+    body: ir.Stmt,
+    span: Any,
+    annotations: dict[str, Any] | None = None,
 ) -> ir.Stmt:
     """A parallel nest over `extents`; just the body where there is nothing to loop over."""
     if not variables:
         return body
-    return ir.Parallel(variables, tuple(ir.as_expr(e) for e in extents), {}, body, span=span)
+    bounds = tuple(ir.as_expr(e) for e in extents)
+    return ir.Parallel(variables, bounds, annotations or {}, body, span=span)
 
 
 def serial(

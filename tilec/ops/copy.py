@@ -108,12 +108,16 @@ class Copy(TileOp):
         return (inputs[0].reshape(shape),)
 
     def lower(self) -> ir.Stmt:
-        """A parallel elementwise loop."""
+        """A parallel elementwise loop, which keeps the hints for loops."""
         extents = self.extents()
         variables = loop_vars(extents)
         value = load(self.src, spread(self.src, variables))
         body = store(self.dst, spread(self.dst, variables), value)
-        return parallel(variables, extents, body, self.span)
+        notes = dict(self.annotations or {})
+        for name in ("coalesced_width", "loop_layout"):
+            if getattr(self, name) is not None:
+                notes[name] = getattr(self, name)
+        return parallel(variables, extents, body, self.span, notes)
 
 
 class Fill(TileOp):

@@ -58,11 +58,16 @@ class NestEmitter:
 
     def _along(self, nest: Nest, plan: Plan) -> ir.Stmt:
         partition = plan.partition
-        if not plan.explicit:
+        in_memory = any(
+            isinstance(n, (ir.Load, ir.Store)) and n.buffer.scope() in MEMORY
+            for n in ir.walk(nest.node.body)
+        )
+        if in_memory and not plan.explicit:
             for width in _widths(partition.chunk, self._narrowest(nest), self._top()):
                 found = self._vector(nest, plan, partition, width, partition.slots // width)
                 if found is not None:
                     return found
+        if not plan.explicit:
             return self._turns(
                 partition.slots, "unroll", lambda slot: self._body(nest, plan, partition, slot)
             )

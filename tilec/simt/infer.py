@@ -18,7 +18,7 @@ from tilec.layout import Fragment, Layout
 from tilec.ops import TileOp
 from tilec.simt.grid import balanced, everywhere
 from tilec.simt.lanes import LAYOUTS, lanes_of, planner_of
-from tilec.simt.nests import MEMORY, Access, Nest, Planner, is_everywhere, prepare
+from tilec.simt.nests import LOOP_LAYOUT, MEMORY, Access, Nest, Planner, is_everywhere, prepare
 from tilec.simt.partition import of_fragment, permuted, with_axis
 from tilec.simt.rules import SHARED, LaneRule, Lanes, RuleTable
 from tilec.simt.tiles import lower_ops
@@ -310,6 +310,10 @@ class _Solver:
         self.lanes.fragments[buffer] = layout
         return True
 
+    def _hint(self, buffer: ir.Buffer, layout: Fragment) -> bool:
+        """Take a layout that the program asks for, if it is one."""
+        return not self._unfit(buffer, layout) and self._set(buffer, layout)
+
     def _step(self) -> bool:
         changed = False
         for op, rule in self._chosen:
@@ -347,6 +351,15 @@ class _Solver:
 
     def _seed(self) -> bool:
         """Deal out the largest tile that has no layout yet."""
+        for nest in self._part.nests:
+            layout = nest.node.annotations.get(LOOP_LAYOUT)
+            if isinstance(layout, Fragment) and layout.input_shape == nest.extents:
+                taken = False
+                for access in nest.accesses:
+                    derived = _derived(layout, access)
+                    taken = (derived is not None and self._hint(access.buffer, derived)) or taken
+                if taken:
+                    return True
         best: tuple[int, Any] | None = None
         for buffer in self._part.fragments:
             if buffer not in self.lanes.fragments:

@@ -27,6 +27,7 @@ from tilec.simt.partition import (
 )
 
 REDUCTION = "reduction"
+LOOP_LAYOUT = "loop_layout"
 MEMORY = (ir.GLOBAL, ir.SHARED, ir.SHARED_DYN)
 _INT32 = ir.DType("int32")
 _MOST = 1 << 16
@@ -267,11 +268,14 @@ class Planner:
     def plan(self, nest: Nest, layouts: Mapping[ir.Buffer, Fragment]) -> Plan | None:
         """The best partition for a nest; None where it needs no fragments' consent."""
         used = [a for a in nest.accesses if a.buffer in layouts]
+        if not used:
+            wanted = self._wanted(nest)
+            return None if wanted is None else Plan(wanted, *_names())
         if all(is_everywhere(layouts[a.buffer], self.lanes) and not a.written for a in used):
             plan = Plan(FlatPartition((1,), self.lanes), *_names())
             for access in used:
                 plan.registers[id(access.node)] = None
-            return plan if used else None
+            return plan
         best: Plan | None = None
         for partition in self._candidates(nest, layouts):
             if partition.copied and nest.tied:
@@ -289,6 +293,9 @@ class Planner:
 
     def _candidates(self, nest: Nest, layouts: Mapping[ir.Buffer, Fragment]) -> Iterator[Partition]:
         rank = len(nest.extents)
+        wanted = self._wanted(nest)
+        if wanted is not None:
+            yield wanted
         full = [a for a in nest.full() if a.buffer in layouts]
         for access in sorted(full, key=lambda a: not a.written):
             assert access.places is not None
@@ -309,6 +316,17 @@ class Planner:
                 if grid is not None:
                     yield GridPartition(grid, self.lanes)
         yield GridPartition(balanced(nest.extents, self.lanes, 1, (), self.warp), self.lanes)
+
+    def _wanted(self, nest: Nest) -> Partition | None:
+        """The partition that the program asks for, where it is one."""
+        layout = nest.node.annotations.get(LOOP_LAYOUT)
+        if not isinstance(layout, Fragment) or layout.input_shape != nest.extents:
+            return None
+        try:
+            partition = of_fragment(layout, self.lanes) if layout.is_complete else None
+        except (ValueError, ShapeError):
+            return None
+        return None if partition is None or (partition.copied and nest.tied) else partition
 
     def along(self, layout: Fragment, nest: Nest, access: Access) -> Partition | None:
         """The partition that follows a fragment, or None."""
