@@ -167,7 +167,8 @@ class Nvrtc:
             status = self._library.nvrtcCompileProgram(program, len(flags), words)
             log = self._bytes("nvrtcGetProgramLog", program).decode(errors="replace").rstrip("\0\n")
             if status:
-                raise _refused(log or self._text(status), source, name, flags)
+                assembly = self._assembly(program, log)
+                raise _refused(log or self._text(status), source, name, flags, assembly)
             what = "nvrtcGetPTX" if arch.startswith("compute_") else "nvrtcGetCUBIN"
             result = Compiled(self._bytes(what, program), log)
         finally:
@@ -175,6 +176,17 @@ class Nvrtc:
         if cache is not None:
             cache.put(key, _pack(result))
         return result
+
+    def _assembly(self, program: c_void_p, log: str) -> list[str]:
+        """The lines of PTX that the assembler complains of, where it got that far."""
+        numbers = [int(n) for n in re.findall(r"^ptxas .*line (\d+); error", log, re.MULTILINE)]
+        if not numbers:
+            return []
+        try:
+            lines = self._bytes("nvrtcGetPTX", program).decode(errors="replace").splitlines()
+        except ToolchainError:
+            return []
+        return _excerpt(lines, sorted(set(numbers)), "ptx")
 
     def _bytes(self, name: str, program: c_void_p) -> bytes:
         size = c_size_t()
@@ -284,11 +296,13 @@ def _origins(source: str, name: str) -> Iterator[tuple[int, str, int]]:
         yield number, file, line
 
 
-def _refused(log: str, source: str, name: str, flags: Sequence[str]) -> NativeCompileError:
+def _refused(
+    log: str, source: str, name: str, flags: Sequence[str], assembly: Sequence[str] = ()
+) -> NativeCompileError:
     """A failed compilation: the user's line where it is known, and the generated ones."""
     errors = [m for m in _MESSAGE.finditer(log) if "error" in m["severity"]]
     first = next((m for m in errors if m["file"].endswith(".py")), errors[0] if errors else None)
-    span, shown = None, []
+    span, shown = None, [*assembly]
     if first is None:
         lines = [line for line in log.splitlines() if line.strip()]
         fatal = [line for line in lines if "error" in line or "fatal" in line]

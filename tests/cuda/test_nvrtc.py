@@ -62,8 +62,10 @@ def test_errors_without_a_python_line() -> None:
 
 def test_errors_of_the_assembler() -> None:
     source = 'extern "C" __global__ void f() { asm volatile("foo.bar;"); }'
-    with pytest.raises(NativeCompileError, match=r"ptxas .* error"):
+    with pytest.raises(NativeCompileError, match=r"ptxas .* error") as info:
         find_nvrtc().compile(source, "sm_80", ["--minimal"])
+    assert any(note.startswith("ptx:") and "> " in note for note in info.value.notes)
+    assert any("foo.bar;" in note for note in info.value.notes if note.startswith("ptx:"))
 
 
 def test_wrong_options_are_an_error_of_the_compiler() -> None:

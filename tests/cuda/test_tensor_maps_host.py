@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_cuda import DeviceArray, FakeCuda, make_artifact
+from fake_cuda import CC, DeviceArray, FakeCuda, make_artifact
 from host_kernels import host_func, kernel_params
 
 from tilec.backend import BackendContext, HiddenArgument, LaunchInfo
@@ -206,3 +208,16 @@ def test_failures_leave_no_scratch_memory(
     with pytest.raises(KernelRuntimeError, match=message):
         kernel(DeviceArray(np.zeros(100, "float32")))
     assert fake.library.fake_allocated() == before
+
+
+def test_the_generated_text_has_no_warnings(
+    context: BackendContext, fake: FakeCuda, way: str, tmp_path: Path
+) -> None:
+    if way != "c" or CC is None:
+        pytest.skip("about C")
+    flags = ["-std=gnu11", "-O2", "-fsyntax-only", "-Wall", "-Wextra", "-Werror"]
+    shape = Var("m", INT32), Var("n", INT32)
+    for kernel in (with_map(context, fake, shape, (32, 64)), scratch(context, fake, 0)):
+        source = tmp_path / "host.c"
+        source.write_text(kernel.artifact.host.source)  # type: ignore[union-attr]
+        subprocess.run([CC, *flags, str(source)], check=True, timeout=60)
