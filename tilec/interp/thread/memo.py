@@ -12,7 +12,8 @@ from typing import Any
 from tilec import ir
 from tilec.interp.groups import is_array
 
-_MOST = 1024  # results per expression; arrays of the size of a block
+_MOST = 1 << 26  # bytes of results; beyond all are forgotten
+_NOTHING: dict[Any, Any] = {}
 _PURE = (ir.Const, ir.Var, ir.Binary, ir.Unary, ir.Cast, ir.Select)
 
 
@@ -28,17 +29,21 @@ class Memo:
     def __init__(self, variable: Callable[[ir.Var], Any]) -> None:
         self._variable = variable
         self._names: dict[int, tuple[tuple[Any, ...], tuple[ir.Var, ...] | None]] = {}
+        self._bytes = 0
         self._results: dict[int, dict[tuple[Any, ...], tuple[list[Any], Any]]] = {}
 
     def names(self, key: int, nodes: tuple[Any, ...]) -> tuple[ir.Var, ...] | None:
-        """The variables that expressions depend on; None if on something else as well."""
+        """The variables that integers depend on; None for floats, or if on something else too.
+
+        Floats are data, which rarely comes back.
+        """
         known = self._names.get(key)
         if known is not None:
             return known[1]
         found: dict[ir.Var, None] | None = {}
         for node in nodes:
             for part in ir.walk(node):
-                if not isinstance(part, _PURE):
+                if not isinstance(part, _PURE) or part.dtype.is_float:
                     found = None
                     break
                 if isinstance(part, ir.Var) and found is not None:
@@ -69,13 +74,14 @@ class Memo:
                 parts.append(-id(value))
             else:
                 parts.append(value)
-        table = self._results.get(key)
-        if table is None:
-            table = self._results[key] = {}
         place = tuple(parts)
-        found = table.get(place)
+        found = self._results.get(key, _NOTHING).get(place)
         if found is None:
-            if len(table) >= _MOST:
-                table.clear()
-            found = table[place] = (held, compute())
+            result = compute()  # which may come here again
+            self._bytes += 500 + (3 * result.nbytes if is_array(result) else 0)
+            if self._bytes > _MOST:
+                self._results.clear()
+                self._bytes = 0
+            table = self._results.setdefault(key, {})
+            found = table[place] = (held, result)
         return found[1]
