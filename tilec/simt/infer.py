@@ -204,6 +204,7 @@ class _Solver:
         self._wanted: set[ir.Buffer] = set()  # in registers, by an operation
         self._moved: dict[ir.Buffer, str] = {}
         self._chosen: list[tuple[TileOp, LaneRule]] = []
+        self._asked: dict[int, frozenset[ir.Buffer]] = {}  # what was known when an op was asked
 
     def run(self) -> dict[ir.Buffer, str]:
         """Decide; gives the fragments that move to shared memory, and why."""
@@ -317,6 +318,12 @@ class _Solver:
     def _step(self) -> bool:
         changed = False
         for op, rule in self._chosen:
+            known = frozenset(
+                r.buffer for r in (*op.reads(), *op.writes()) if r.buffer in self.lanes.fragments
+            )
+            if self._asked.get(id(op)) == known:
+                continue
+            self._asked[id(op)] = known
             for buffer, demand in rule.demands(op, self.lanes).items():
                 if isinstance(demand, Fragment):
                     changed = self._set(buffer, demand) or changed

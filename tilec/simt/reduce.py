@@ -65,9 +65,7 @@ def _demands(op: Reduce, lanes: Lanes) -> Mapping[ir.Buffer, Demand]:
     source = lanes.fragments.get(op.src.buffer)
     if source is None:
         return {}
-    if _prepared(source, op.dim, lanes) is None:
-        source = _own_layout(op, lanes)
-    prepared = _prepared(source, op.dim, lanes)
+    prepared = _prepared(source, op.dim, lanes) or _prepared(_own_layout(op, lanes), op.dim, lanes)
     assert prepared is not None
     result = prepared[0]
     if op.dst.buffer.ndim == op.src.buffer.ndim and op.src.buffer.ndim > 1:
@@ -85,6 +83,16 @@ def _prepared(
 ) -> tuple[Fragment, Partition, Partition, Exchange] | None:
     """Layout of the result, partitions of source and result, and the exchange; None if the
     layout of the source has no simple exchange."""
+    key = ("reduce", id(source), dim)
+    if key not in lanes.memo:
+        lanes.memo[key] = source, _prepare(source, dim, lanes)
+    found: tuple[Fragment, Partition, Partition, Exchange] | None = lanes.memo[key][1]
+    return found
+
+
+def _prepare(
+    source: Fragment, dim: int, lanes: Lanes
+) -> tuple[Fragment, Partition, Partition, Exchange] | None:
     try:
         result = source.fold(dim)
         parts = of_fragment(source, lanes.count), of_fragment(result, lanes.count)

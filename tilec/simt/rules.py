@@ -37,6 +37,7 @@ class Lanes:
         fragments: the layout of each fragment that lives in registers, over `index`.
         registers: its registers, a ``local`` buffer of shape (register_extent,).
         layouts: of shared buffers that are not stored in plain rows.
+        memo: what rules found out about layouts, by keys of their own.
     """
 
     ctx: PassContext
@@ -47,6 +48,7 @@ class Lanes:
     fragments: dict[ir.Buffer, Fragment] = field(default_factory=dict)
     registers: dict[ir.Buffer, ir.Buffer] = field(default_factory=dict)
     layouts: dict[ir.Buffer, Layout] = field(default_factory=dict)
+    memo: dict[Any, Any] = field(default_factory=dict)
 
 
 class LaneRule(NamedTuple):
