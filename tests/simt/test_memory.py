@@ -50,6 +50,24 @@ def phases(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
         B[tid] = T.cast(third[tid // 2], "float32")
 
 
+@T.prim_func
+def first_value(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
+    with T.Kernel(1, threads=N):
+        tid = T.get_thread_binding()
+        first = T.alloc_shared((N,), "float32")
+        second = T.alloc_shared((N,), "float32")
+        first[tid] = A[tid]
+        second[tid] = A[127 - tid]
+        B[tid] = second[127 - tid]
+        x = T.alloc_var("float32", init=first[127 - tid])
+        B[tid] = x + B[tid]
+
+
+def test_the_first_value_of_a_variable_keeps_a_buffer_alive() -> None:
+    at = offsets(planned(first_value))
+    assert at["first"] != at["second"]
+
+
 def test_buffers_that_are_not_alive_together_share_their_place() -> None:
     launch = planned(phases)
     at = offsets(launch)

@@ -148,8 +148,10 @@ def lifetimes(launch: ir.Launch) -> dict[ir.Buffer, Lifetime]:
             if isinstance(child, ir.Stmt):
                 visit(child)
                 continue
+            if isinstance(node, ir.Alloc) and child is node.buffer:
+                continue  # the first value of a variable may be read from another one, though
             for item in ir.walk(child):
-                if isinstance(item, ir.Buffer) and not isinstance(node, ir.Alloc):
+                if isinstance(item, ir.Buffer):
                     touch(item)
         if looping:
             clock += 1
