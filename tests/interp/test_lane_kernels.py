@@ -6,8 +6,9 @@ import time
 
 import numpy as np
 import pytest
-from lane_kernels import REGISTER_ATOM, matrices, pipelined_gemm
+from lane_kernels import REGISTER_ATOM, matrices, pipelined_gemm, specialised_gemm
 
+import tilec
 import tilec.language as T
 from tilec import interp
 from tilec.ir import structural_equal
@@ -39,3 +40,13 @@ def test_a_gemm_is_fast_enough_to_be_used() -> None:
     spent = time.process_time() - start
     np.testing.assert_array_equal(c, wanted)
     assert spent < 5
+
+
+def test_the_interpreter_as_a_target_runs_lanes() -> None:
+    kernel = tilec.compile(
+        specialised_gemm(32, 32, 64, 32, 32, 32, 2), target={"kind": "interpret", "check": True}
+    )
+    a, b, wanted = matrices(32, 32, 64)
+    c = np.zeros_like(wanted)
+    kernel(a, b, c)
+    np.testing.assert_array_equal(c, wanted)

@@ -1,7 +1,8 @@
 """The interpreter as a target: ``tilec.compile(func, target="interpret")``.
 
 Nothing is generated. The pipeline checks the program as for every target; what is "loaded" runs the
-tile form. It is never chosen by itself, as it is not present on any machine by detection.
+tile form, or thread form where that was written. It is never chosen by itself, as it is not
+present on any machine by detection.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ from tilec.transform.check import CheckCapabilities
 from tilec.transform.semantic_check import SemanticCheck
 
 _NAME = "interpret"
-_SCOPES = (ir.GLOBAL, ir.SHARED, ir.SHARED_DYN, ir.FRAGMENT, ir.LOCAL, ir.LOCAL_VAR)
+_SCOPES = (
+    ir.GLOBAL, ir.SHARED, ir.SHARED_DYN, ir.FRAGMENT, ir.LOCAL, ir.LOCAL_VAR, "shared.barrier",
+)  # fmt: skip
 
 
 class KeepTileForm(FunctionPass):
@@ -76,7 +79,10 @@ def _emit(module: ir.Module, context: BackendContext) -> DeviceProgram:
 
 def _capabilities(target: Target) -> Capabilities:
     del target
-    return Capabilities(memories={scope: Memory(scope) for scope in _SCOPES})
+    return Capabilities(
+        memories={scope: Memory(scope) for scope in _SCOPES},
+        features={"warps_of_any_size": True},
+    )
 
 
 BACKEND = BackendModule(

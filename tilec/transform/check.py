@@ -26,6 +26,7 @@ class CheckCapabilities(FunctionPass):
         table = ctx.capabilities
         if table is None:
             return func
+        warps = table.lanes > 1 or table.features.get("warps_of_any_size", False)
         for param in func.params:
             table.require("parameter", param.dtype, span=_known(param, func))
         for node in ir.walk(func.body):
@@ -38,7 +39,7 @@ class CheckCapabilities(FunctionPass):
                 _check_threads(table, node)
             elif isinstance(node, ir.Expr):
                 table.require("a value", node.dtype.scalar, span=_known(node, func))
-                if isinstance(node, ir.Call) and table.lanes == 1:
+                if isinstance(node, ir.Call) and not warps:
                     _check_lanes(node, _known(node, func))
                 if table.unsupported and isinstance(node, (ir.Call, ir.Binary)):
                     _check_scalar(table, node, _known(node, func))
