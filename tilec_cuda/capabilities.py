@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from importlib import import_module
@@ -123,6 +124,7 @@ def of_device(major: int, minor: int) -> str:
     return f"sm_{number}a" if number in SPECIFIC else f"sm_{number}"
 
 
+@functools.cache
 def capabilities(arch: Arch) -> Capabilities:
     """The table of an architecture in `CHIPS`."""
     chip = CHIPS[arch.number]

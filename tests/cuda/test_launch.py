@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import ctypes
+import subprocess
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_cuda import DeviceArray, FakeCuda, make_artifact
+from fake_cuda import CC, DeviceArray, FakeCuda, make_artifact
 from host_kernels import host_func, kernel_params
 
 from tilec.backend import BackendContext, LaunchInfo
 from tilec.diagnostics import ArgumentTypeError, ArgumentValueError, KernelRuntimeError
+from tilec.host.callable import HostCallable, NativeEntry
+from tilec.host.compiler import STUB_FLAGS
 from tilec.ir import Buffer, DType, Var
 from tilec.options import options
 from tilec_cuda.execution import CudaExecutable, load
-from tilec_cuda.host import PREPARE
+from tilec_cuda.host import PREPARE, SET_DRIVER
+from tilec_cuda.runtime import RUNTIME
 
 ADD = """
 extern "C" __global__ void __launch_bounds__(128)
@@ -282,6 +288,32 @@ def test_kernels_are_loaded_at_once_where_a_device_is_in_use(
     kernel(*arrays(), stream=77)
     assert len(fake.launches) == 1
     assert PREPARE in kernel.artifact.host.source  # type: ignore[union-attr]
+
+
+def test_an_image_can_be_linked_in(
+    context: BackendContext, fake: FakeCuda, way: str, tmp_path: Path
+) -> None:
+    """As a library that is built ahead of time has it."""
+    if way != "c":
+        pytest.skip("about C")
+    kernel = add_kernel(context, fake)
+    assert kernel.artifact.host is not None
+    sources = [tmp_path / "host.c", tmp_path / "image.c"]
+    sources[0].write_text(kernel.artifact.host.source)
+    numbers = ",".join(map(str, kernel.artifact.device.binary or b""))
+    sources[1].write_text(f"const unsigned char tilec_image[] = {{{numbers}}};\n")
+    path = tmp_path / "whole.so"
+    flags = [*STUB_FLAGS, "-shared", "-o", str(path)]
+    subprocess.run([str(CC), *flags, *map(str, sources)], check=True, timeout=60)
+    library = ctypes.CDLL(str(path))
+    driver_path = ctypes.c_char_p(str(fake.path).encode())
+    getattr(library, SET_DRIVER).restype = None
+    getattr(library, SET_DRIVER)(driver_path)
+    entry = NativeEntry(library, kernel.artifact.host.symbol)
+    call = HostCallable(entry, "", kernel.artifact.params, runtime=RUNTIME)
+    call(*arrays())
+    assert fake.library.fake_images() == 1
+    assert len(fake.launches) == 1
 
 
 def test_streams(context: BackendContext, fake: FakeCuda) -> None:

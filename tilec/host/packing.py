@@ -71,7 +71,9 @@ class Frame:
         dirty: whether an argument has another kind than its parameter.
     """
 
-    __slots__ = ("_kinds", "args", "dirty", "floats", "heads", "ints", "result", "stream")
+    __slots__ = (
+        "_cast", "_kinds", "_words", "args", "dirty", "floats", "heads", "ints", "result", "stream",
+    )  # fmt: skip
 
     def __init__(self, kinds: Sequence[TypeIndex]) -> None:
         c = ffi()
@@ -83,6 +85,7 @@ class Frame:
         self.result.type_index = TypeIndex.OPAQUE_POINTER
         self.stream = c.cast("int64_t*", self.result)
         self._kinds = kinds
+        self._cast, self._words = c.cast, c.typeof("int32_t*")
         self.dirty = False
         self.reset()
 
@@ -101,7 +104,7 @@ class Frame:
     def device_of(self, position: int) -> int:
         """The device index of a packed tensor; -1 for None."""
         address = self.ints[2 * position + 1]
-        return int(ffi().cast("int32_t*", address)[_DEVICE_ID]) if address else -1
+        return self._cast(self._words, address)[_DEVICE_ID] if address else -1
 
 
 def type_text(value: object) -> str:
