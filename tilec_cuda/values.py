@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tilec import ir
 from tilec.backend.c_family import SHORT, is_small_float
-from tilec.backend.c_family.expr import ATOM, EQUAL, ORDER, Text
+from tilec.backend.c_family.expr import ATOM, EQUAL, UNARY, Text
 from tilec.diagnostics import InternalError
 from tilec.ir import DType
 
@@ -37,28 +37,13 @@ def value_rules(printer: CudaExprPrinter) -> Mapping[str, Callable[[ir.Call], Te
     return rules
 
 
-def held_suffix(dtype: DType) -> str:
-    """The suffix of the type in which lanes hand a value to each other."""
-    if is_small_float(dtype):
-        return "f32"
-    if dtype.is_bool or dtype.bits < 32:
-        return "u32" if dtype.is_uint else "i32"
-    return SHORT[str(dtype)]
-
-
 def _shuffle(printer: CudaExprPrinter, call: ir.Call) -> Text:
-    value, other, width = call.args
-    count, place = ir.const_value(width), printer.facts.bounds(other)
-    args = f"{printer(value)}, {printer(other)}, {printer(width)}"
-    if call.name in ("shfl_up", "shfl_down") or (
-        count is not None and place.lo >= 0 and place.hi < count
-    ):
-        name = "__shfl_sync" if call.name == "shfl_sync" else f"__{call.name}_sync"
-        text = f"{name}({ALL}, {args})"
-    else:
-        text = f"{printer.piece(f'{call.name}_{held_suffix(value.dtype)}')}({args})"
+    """The instruction has the language's meaning: lanes modulo the width, else the own value."""
+    value = call.args[0]
+    name = "__shfl_sync" if call.name == "shfl_sync" else f"__{call.name}_sync"
+    text = f"{name}({ALL}, {', '.join(map(printer, call.args))})"
     if value.dtype.is_bool or (value.dtype.is_integer and value.dtype.bits < 32):
-        return f"({printer.value_type(value.dtype)}){text}", ATOM - 1
+        return f"({printer.value_type(value.dtype)}){text}", UNARY  # handed over as an int
     return text, ATOM
 
 
@@ -119,6 +104,3 @@ def _variant(printer: CudaExprPrinter, op: str, dtype: DType) -> str:
         soft = to.endswith("_soft"), back.endswith("_soft")
         return "_cas" + ("_soft" if any(soft) else "")
     return "_cas"
-
-
-__all__ = ["ATOMICS", "EQUAL", "ORDER", "ORDERS", "atomic_text", "held_suffix", "value_rules"]

@@ -436,7 +436,7 @@ def cases() -> Iterator[Case]:
         yield Case(f"shfl-{dtype}", lambda d=dtype: lanes("shfl_sync", d, None, 32))
         yield Case(f"shfl_xor-{dtype}", lambda d=dtype: lanes("shfl_xor", d, 1, 32))
     for name, argument, width in (
-        ("shfl_up", 1, 8), ("shfl_down", 2, 16), ("shfl_xor", 16, 8), ("shfl_sync", 9, 8),
+        ("shfl_up", 1, 8), ("shfl_down", 2, 16), ("shfl_xor", 4, 8), ("shfl_sync", 9, 8),
         ("shfl_sync", 3, 4),
     ):  # fmt: skip
         yield Case(
