@@ -16,7 +16,7 @@ from tilec import ir
 from tilec.arith import bounds as iv, canonical_const
 from tilec.arith.facts import Facts, type_range
 from tilec.backend.c_family import SHORT, ExprPrinter, NameTable, int_literal, is_small_float
-from tilec.backend.c_family.expr import ADD, ATOM, BIT_AND, MUL, SHIFT, UNARY, Text
+from tilec.backend.c_family.expr import ATOM, BIT_OR, MUL, SHIFT, UNARY, Text
 from tilec.backend.c_family.types import STORAGE, unsupported
 from tilec.diagnostics import CapabilityError, InternalError, Span
 from tilec.ir import BinOp, DType
@@ -214,10 +214,10 @@ class CudaExprPrinter(ExprPrinter):
         if divisor is not None and divisor > 0 and (floor or whole):
             shift = int(divisor).bit_length() - 1
             if 1 << shift == divisor:
+                inner = self(node.lhs, UNARY)  # few readers know what binds stronger here
                 if is_quotient:
-                    return f"{self(node.lhs, ADD)} >> {shift}", SHIFT
-                mask = int_literal(int(divisor) - 1, dtype)
-                return f"{self(node.lhs, ADD)} & {mask}", BIT_AND
+                    return f"{inner} >> {shift}", SHIFT
+                return f"{inner} & {int_literal(int(divisor) - 1, dtype)}", BIT_OR
         if whole and rhs.lo > 0:
             symbol = "/" if is_quotient else "%"
             left, right = self._operand(node.lhs, MUL, node.rhs), self(node.rhs, UNARY)

@@ -31,11 +31,11 @@ extern "C" __global__ void __launch_bounds__(128) k_kernel(
   const int32_t tx = threadIdx.x;
   __shared__ __align__(1024) uint16_t a[4096];
   for (int32_t i = 0; i < 32; ++i) {
-    a[(i * 2 + (tx >> 6)) * 64 + ((((tx & 63) >> 3) ^ i * 2 + (tx >> 6) & 7) * 8 + (tx & 7))] = in_a[(i * 128 + tx >> 6) * 64 + (i * 128 + tx & 63)];
+    a[(i * 2 + (tx >> 6)) * 64 + ((((tx & 63) >> 3) ^ ((i * 2 + (tx >> 6)) & 7)) * 8 + (tx & 7))] = in_a[((i * 128 + tx) >> 6) * 64 + ((i * 128 + tx) & 63)];
   }
   __shared__ __align__(1024) uint16_t b[2048];
   for (int32_t i_1 = 0; i_1 < 16; ++i_1) {
-    b[(i_1 * 2 + (tx >> 6)) * 64 + ((((tx & 63) >> 3) ^ i_1 * 2 + (tx >> 6) & 7) * 8 + (tx & 7))] = in_b[(i_1 * 128 + tx >> 6) * 64 + (i_1 * 128 + tx & 63)];
+    b[(i_1 * 2 + (tx >> 6)) * 64 + ((((tx & 63) >> 3) ^ ((i_1 * 2 + (tx >> 6)) & 7)) * 8 + (tx & 7))] = in_b[((i_1 * 128 + tx) >> 6) * 64 + ((i_1 * 128 + tx) & 63)];
   }
   float c[16];
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
