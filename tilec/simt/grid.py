@@ -125,15 +125,24 @@ class Grid(Fragment):
     def indices(self, lane: ir.Expr, slot: ir.Expr) -> tuple[ir.Expr, ...]:
         """The element that a lane has in a register (perhaps beyond the extent)."""
         found: list[ir.Expr] = []
+        for axis, piece in zip(self.axes, self.pieces(lane, slot), strict=True):
+            if axis.chunk > 1:
+                scaled: Any = piece
+                inner: Any = slot
+                found.append(scaled * axis.chunk + inner % axis.chunk)
+            else:
+                found.append(piece)
+        return tuple(found)
+
+    def pieces(self, lane: ir.Expr, slot: ir.Expr) -> tuple[ir.Expr, ...]:
+        """The chunk that a lane has in a register, by dimension."""
+        found: list[ir.Expr] = []
         for axis in self.axes:
             at: Any = lane // axis.stride % axis.lanes if axis.lanes > 1 else None
             if axis.turns > 1:
                 turn: Any = slot // axis.pitch % axis.turns
                 turn = turn * axis.lanes
                 at = turn if at is None else at + turn
-            if axis.chunk > 1:
-                inner: Any = slot % axis.chunk
-                at = inner if at is None else at * axis.chunk + inner
             found.append(ir.Const(0, _INT32) if at is None else at)
         return tuple(found)
 

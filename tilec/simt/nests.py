@@ -159,11 +159,14 @@ def _joined(node: ir.Parallel) -> ir.Parallel:
 
 
 def _inlined(node: ir.Parallel) -> ir.Parallel:
-    """The nest with lets of plain integers replaced by their values, where these are small."""
+    """The nest with lets of plain integers and conditions replaced by their values, where these
+    are small."""
     values: dict[ir.Var, Any] = {}
     gone: set[int] = set()
     for item in ir.walk(node.body):
-        if not isinstance(item, ir.Bind) or not item.var.dtype.is_integer:
+        if not isinstance(item, ir.Bind):
+            continue
+        if not (item.var.dtype.is_integer or item.var.dtype.is_bool):
             continue
         value = ir.substitute(item.value, values) if values else item.value
         plain = all(not isinstance(n, (ir.Load, ir.Call)) for n in ir.walk(value))

@@ -78,9 +78,9 @@ class GridPartition(Partition):
 
     def active(self, lane: ir.Expr, slot: ir.Expr) -> list[ir.Expr]:
         conds = [_less(lane, self.grid.lanes)] if self.grid.lanes < self.lanes else []
-        for axis, index in zip(self.grid.axes, self.grid.indices(lane, slot), strict=True):
-            if not axis.exact:
-                conds.append(_less(index, axis.extent))
+        for axis, piece in zip(self.grid.axes, self.grid.pieces(lane, slot), strict=True):
+            if not axis.exact:  # an extent is a whole number of chunks
+                conds.append(_less(piece, axis.extent // axis.chunk))
         return conds
 
     def first(self, lane: ir.Expr, slot: ir.Expr) -> list[ir.Expr]:
