@@ -41,12 +41,12 @@ WHO = {
 
 def steps(depth: int) -> Any:
     access = st.tuples(
-        st.sampled_from(["read", "write", "write", "atomic"]),
+        st.sampled_from(["read", "read", "write", "write", "atomic", "copy"]),
         st.sampled_from([0, 1, 1, 2]),
         st.integers(0, SIZE - 1),
         st.sampled_from(["all", "all", "first", "even", "warp"]),
     ).map(lambda parts: Step(*parts))
-    barriers = ["sync", "sync", "sync_warp", "hand", "back"]
+    barriers = ["sync", "sync", "sync_warp", "hand", "back", "commit", "wait", "wait", "wait all"]
     order = st.sampled_from([*map(Step, barriers), Step("sync_warp", who="warp")])
     options = [access, access, order]
     if depth:
@@ -57,6 +57,13 @@ def steps(depth: int) -> Any:
     return st.one_of(options)
 
 
+WAITS: dict[str, list[tuple[Any, ...]]] = {
+    "commit": [("cp_async_commit",)],
+    "wait": [("cp_async_wait", 1)],
+    "wait all": [("cp_async_commit",), ("cp_async_wait", 0)],
+}
+
+
 class Builder:
     """The program as IR."""
 
@@ -64,6 +71,7 @@ class Builder:
         self.tid = ir.Var("tx", INT)
         self.shared = ir.Buffer("s", (SIZE,), INT, "shared.dyn")
         self.out = ir.Buffer("A", (LANES,), INT)
+        self.source = ir.Buffer("B", (LANES,), INT)
 
     def stmt(self, step: Step) -> ir.Stmt:
         if step.kind == "loop":
@@ -73,6 +81,11 @@ class Builder:
             )
         if step.kind in ("hand", "back"):
             return self.hand_over(step.kind == "hand")
+        if step.kind in WAITS:
+            calls = (
+                ir.Call(name, tuple(map(const, args)), INT) for name, *args in WAITS[step.kind]
+            )
+            return ir.Seq(tuple(map(ir.Evaluate, calls)))
         scaled = ir.Binary(BinOp.MUL, self.tid, const(step.scale), INT)
         index = ir.Binary(BinOp.ADD, scaled, const(step.base), INT)
         at = ir.Binary(BinOp.FLOORMOD, index, const(SIZE), INT)
@@ -84,6 +97,9 @@ class Builder:
             made = ir.Store(self.shared, (at,), self.tid)
         elif step.kind == "atomic":
             made = ir.Evaluate(ir.Call("atomic_add", (found, const(1)), INT))
+        elif step.kind == "copy":
+            value = ir.Load(self.source, (self.tid,), INT)
+            made = ir.Evaluate(ir.Call("cp_async", (found, value, const(1)), INT))
         else:
             made = ir.Evaluate(ir.Call(step.kind, (), INT))
         tests = {
@@ -116,7 +132,7 @@ class Builder:
         launch = ir.Launch(
             (ir.Var("bx", INT),), (const(1),), thread_vars, (LANES, 1, 1), {"warp": WARP}, body
         )
-        return ir.PrimFunc("f", (self.out,), ir.Seq((launch,)))
+        return ir.PrimFunc("f", (self.out, self.source), ir.Seq((launch,)))
 
     def fill(self) -> ir.Stmt:
         """Lane 0 writes every element."""
@@ -140,37 +156,46 @@ def races(program: list[Step]) -> bool:
     An access is known by its number; a lane knows the accesses that are ordered before its next
     one. All pairs are looked at.
     """
-    done: list[tuple[int, int, str]] = []
+    done: list[tuple[int, str]] = []
     knows: list[set[int]] = [set() for _ in range(LANES)]
+    started: list[set[int]] = [set() for _ in range(LANES)]
+    groups: list[list[set[int]]] = [[] for _ in range(LANES)]
     for step in events(program):
         who = [lane for lane in range(LANES) if WHO[step.who](lane)]
         if step.kind in ("sync", "sync_warp"):
-            groups = [who] if step.kind == "sync" else [
-                [x for x in who if x // WARP == w] for w in range(LANES // WARP)
-            ]  # fmt: skip
-            for group in groups:
+            warps = [[x for x in who if x // WARP == w] for w in range(LANES // WARP)]
+            for group in [who] if step.kind == "sync" else warps:
                 union = set().union(*(knows[x] for x in group))
                 for lane in group:
                     knows[lane] = set(union)
-            continue
-        if step.kind in ("hand", "back"):
+        elif step.kind in ("hand", "back"):
             union = set().union(*knows)
             for lane in who:
                 if (lane >= WARP) is (step.kind == "hand"):
                     knows[lane] = set(union)
-            continue
-        new = []
-        for lane in who:
-            at = (lane * step.scale + step.base) % SIZE
-            for number, (other, where, kind) in enumerate(done):
-                if other == lane or where != at or number in knows[lane]:
-                    continue
-                if (kind, step.kind) not in (("read", "read"), ("atomic", "atomic")):
-                    return True
-            new.append((lane, at, step.kind))
-            done.append(new[-1])
-        for lane, _, _ in new:
-            knows[lane] |= {n for n, (x, _, _) in enumerate(done) if x == lane}
+        elif step.kind in WAITS:
+            for lane in who:
+                if step.kind != "wait":
+                    groups[lane].append(started[lane])
+                    started[lane] = set()
+                if step.kind != "commit":
+                    left = 1 if step.kind == "wait" else 0
+                    for group in groups[lane][: len(groups[lane]) - left]:
+                        knows[lane] |= group
+        else:
+            kind = "write" if step.kind == "copy" else step.kind
+            first = len(done)
+            for lane in who:
+                at = (lane * step.scale + step.base) % SIZE
+                for number, (where, other) in enumerate(done):
+                    if where != at or number in knows[lane]:
+                        continue
+                    if (other, kind) not in (("read", "read"), ("atomic", "atomic")):
+                        return True
+                done.append((at, kind))
+            for number, lane in enumerate(who, first):
+                # A copy is known to its lane once it has waited for it.
+                (started if step.kind == "copy" else knows)[lane].add(number)
     return False
 
 
@@ -179,7 +204,7 @@ def races(program: list[Step]) -> bool:
 def test_a_race_is_reported_where_there_is_one_and_nowhere_else(program: list[Step]) -> None:
     func = Builder().function(program)
     try:
-        interp.run(func, np.zeros(LANES, np.int32), check=True)
+        interp.run(func, np.zeros(LANES, np.int32), np.arange(LANES, dtype=np.int32), check=True)
     except RaceError:
         found = True
     else:

@@ -80,7 +80,7 @@ class LaneChecker(Checker):
 
     def engine(
         self, how: str, cells: LaneCells, flat: Array, by: tuple[Array, Array, Array],
-        span: Span, *, asynchronous: bool,
+        span: Span, *, asynchronous: bool, values: Array | None = None,
     ) -> None:  # fmt: skip
         """Engines read, write or update elements for lanes.
 
@@ -91,6 +91,7 @@ class LaneChecker(Checker):
             by: per element the lane that started the operation, the engine, and its time.
             span: where they are started.
             asynchronous: whether they go through the asynchronous proxy.
+            values: that are written, where lanes may write one element twice.
         """
         lanes, components, times = by
         if how != WRITE and cells.defined is not None:
@@ -100,6 +101,8 @@ class LaneChecker(Checker):
                 self._missing(cells, int(flat[which]), span, int(lanes[which]))
         if cells.buffer.scope() == ir.GLOBAL and self._block is not None:
             self._between_blocks(how, cells, flat, span)
+        if values is not None:
+            self._same(cells, flat, components, values, span)
         if cells.buffer not in self._unchanged:
             conflict = self._history(cells).access(
                 how, flat, lanes, components, times + self._number(span),
@@ -213,14 +216,14 @@ class LaneChecker(Checker):
 
     # findings
 
-    def _same(self, cells: LaneCells, flat: Array, lanes: Array, values: Array, span: Span) -> None:
-        """Lanes that write one element in the same statement write the same value."""
+    def _same(self, cells: LaneCells, flat: Array, by: Array, values: Array, span: Span) -> None:
+        """Those that write one element in the same statement write the same value."""
         order = np.argsort(flat, kind="stable")
         where = flat[order]
         again = where[1:] == where[:-1]
         if not again.any():
             return
-        what, who = np.broadcast_to(values, flat.shape)[order], lanes[order]
+        what, who = np.broadcast_to(values, flat.shape)[order], by[order]
         different = again & (what[1:] != what[:-1]) & (who[1:] != who[:-1])
         if what.dtype.kind not in "iub":
             different &= ~((what[1:] != what[1:]) & (what[:-1] != what[:-1]))

@@ -60,20 +60,22 @@ def cp_async(values: LaneValues, call: ir.Call, mask: Mask) -> Any:
             mine = (lanes[turn], components[turn], times[turn])
             _watch(values, READ, origin, cells, exist, mine, call.span)
     if start and len(at):
-        _watch(values, WRITE, to, places, inside, (lanes, components, times), call.span)
+        mine = (lanes, components, times)
+        _watch(values, WRITE, to, places, inside, mine, call.span, data[at])
     to.put(places[inside], data[at][inside])
     return 0
 
 
 def _watch(
     values: LaneValues, how: str, cells: LaneCells, places: Array, exist: Array,
-    by: tuple[Array, Array, Array], span: Span,
+    by: tuple[Array, Array, Array], span: Span, data: Array | None = None,
 ) -> None:  # fmt: skip
     assert values.watch is not None
     lanes, components, times = (np.broadcast_to(x[:, None], places.shape)[exist] for x in by)
     values.watch.engine(
-        how, cells, places[exist], (lanes, components, times), span, asynchronous=False
-    )
+        how, cells, places[exist], (lanes, components, times), span, asynchronous=False,
+        values=None if data is None else data[exist],
+    )  # fmt: skip
 
 
 def cp_commit(values: LaneValues, call: ir.Call, mask: Mask) -> Any:
