@@ -40,6 +40,7 @@ class MapPlan(NamedTuple):
     Attributes:
         name: of the parameter.
         buffer: the global tensor.
+        strides: of it, in elements.
         dtype: the driver's number of the element type.
         item: bytes of an element.
         box: extents of a copy, last dimension first.
@@ -48,6 +49,7 @@ class MapPlan(NamedTuple):
 
     name: str
     buffer: ir.Buffer
+    strides: tuple[int | ir.Expr, ...]
     dtype: int
     item: int
     box: tuple[int, ...]
@@ -78,6 +80,7 @@ def map_plans(launch: LaunchInfo) -> tuple[MapPlan, ...]:
             MapPlan(
                 record.name,
                 buffer,
+                tuple(buffer.element_strides()),
                 number,
                 buffer.dtype.bytes,
                 tuple(reversed([int(e) for e in record.box])),
@@ -214,7 +217,7 @@ class CudaCalls(DeviceCalls):
         box = ", ".join(map(str, plan.box))
         out.line(f"static _Thread_local tilec_map {name};")
         shape = [site.wide(e) for e in plan.buffer.shape]
-        strides = [site.wide(e) for e in plan.buffer.element_strides()]
+        strides = [site.wide(e) for e in plan.strides]
         values = ["(uint64_t)config.device"]
         values.append(f"(uint64_t)(uintptr_t)({tensor}->data) + {tensor}->byte_offset")
         values += reversed(shape)

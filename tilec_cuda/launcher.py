@@ -12,7 +12,6 @@ from tilec import ir
 from tilec.backend import CompiledArtifact, LaunchInfo
 from tilec.backend.c_family import VALUE
 from tilec.diagnostics import ToolchainError
-from tilec.host.evaluate import compile_int
 from tilec.host.interpreted import CallState, InterpretedEntry, Refused
 from tilec_cuda.driver import (
     LAUNCH_CLUSTER,
@@ -121,7 +120,7 @@ class PythonEntry(InterpretedEntry):
     # geometry
 
     def _grid(self, info: LaunchInfo, state: CallState) -> list[int]:
-        grid = [_value(e, state) for e in (*info.grid, 1, 1, 1)[:3]]
+        grid = [self.value(e, state.env) for e in (*info.grid, 1, 1, 1)[:3]]
         cluster = cluster_of(info) or (1, 1, 1)
         for axis, (extent, most) in enumerate(zip(grid, _GRID_LIMITS, strict=True)):
             if not 0 <= extent <= most:
@@ -212,7 +211,7 @@ class PythonEntry(InterpretedEntry):
         state: CallState,
         device: int,
     ) -> None:
-        shared = _value(info.shared_bytes, state)
+        shared = self.value(info.shared_bytes, state.env)
         self._room(shared, self._limits[kernel, device], device)
         keep: list[Any] = [self._encoded(plan, state) for plan in self._maps[kernel]]
         host = self._func_arguments(kernel)
@@ -250,7 +249,7 @@ class PythonEntry(InterpretedEntry):
         return ()
 
     def _scratch(self, hidden: Any, state: CallState, taken: list[int]) -> Any:
-        size = _value(hidden.size, state) * hidden.dtype.bytes
+        size = self.value(hidden.size, state.env) * hidden.dtype.bytes
         address = ctypes.c_uint64()
         if size <= 0:
             return address
@@ -269,8 +268,8 @@ class PythonEntry(InterpretedEntry):
         tensor = state.tensors[plan.buffer]
         assert tensor is not None
         rank = plan.buffer.ndim
-        extents = [_value(e, state) for e in reversed(plan.buffer.shape)]
-        steps = [_value(s, state) * plan.item for s in plan.buffer.element_strides()][:-1][::-1]
+        extents = [self.value(e, state.env) for e in reversed(plan.buffer.shape)]
+        steps = [self.value(s, state.env) * plan.item for s in reversed(plan.strides[:-1])]
         where = f"argument {plan.buffer.name}"
         for axis, extent in enumerate(extents):
             if not 1 <= extent <= 2**32:
@@ -310,10 +309,6 @@ def _attributes(info: LaunchInfo) -> Iterator[tuple[int, Sequence[int]]]:
         yield LAUNCH_COOPERATIVE, (1,)
     if info.attrs.get("programmatic"):
         yield LAUNCH_PROGRAMMATIC, (1,)
-
-
-def _value(expr: int | ir.Expr, state: CallState) -> int:
-    return expr if isinstance(expr, int) else int(compile_int(expr)(state.env))
 
 
 def _fixed(expr: int | ir.Expr) -> int | None:

@@ -37,6 +37,7 @@ static int rule_count;
 static int devices = 1, major = 9, minor = 0, shared_limit = 232448, image_count, encodes;
 static int64_t allocated;
 static char log_text[1 << 16];
+static size_t log_size;
 static _Thread_local void* stack[16] = {0};
 static _Thread_local int depth;
 static int contexts[DEVICES];
@@ -44,10 +45,12 @@ static void* capturing;
 static float clock_ms;
 
 static void note(const char* name) {
-  if (strlen(log_text) + strlen(name) + 2 < sizeof log_text) {
-    strcat(log_text, name);
-    strcat(log_text, " ");
-  }
+  const size_t size = strlen(name);
+  if (log_size + size + 2 > sizeof log_text) return;
+  memcpy(log_text + log_size, name, size);
+  log_size += size;
+  log_text[log_size++] = ' ';
+  log_text[log_size] = 0;
 }
 
 static int entered(const char* name) {
@@ -67,7 +70,7 @@ void fake_reset(void) {
   launch_count = rule_count = image_count = encodes = 0;
   for (int n = 0; n < kernel_count; ++n) memset(kernels[n].attributes, 0, sizeof kernels[n].attributes);
   devices = 1, major = 9, minor = 0, shared_limit = 232448;
-  capturing = NULL, clock_ms = 0, log_text[0] = 0;
+  capturing = NULL, clock_ms = 0, log_text[0] = 0, log_size = 0;
   depth = 0;
 }
 void fake_devices(int count, int a, int b, int shared) {
@@ -100,7 +103,7 @@ int fake_images(void) { return image_count; }
 int fake_encodes(void) { return encodes; }
 int64_t fake_allocated(void) { return allocated; }
 const char* fake_log(void) { return log_text; }
-void fake_clear_log(void) { log_text[0] = 0; }
+void fake_clear_log(void) { log_text[0] = 0, log_size = 0; }
 int fake_attribute(const char* name, int device, int attribute) {
   return find(name)->attributes[device][attribute];
 }

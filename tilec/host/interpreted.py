@@ -15,7 +15,7 @@ from tilec.diagnostics import InternalError
 from tilec.host import abi
 from tilec.host.abi import TypeIndex
 from tilec.host.binding import SHAPE, Step
-from tilec.host.evaluate import compile_int
+from tilec.host.evaluate import Evaluator, compile_int
 from tilec.host.launches import DeviceCalls
 from tilec.host.packing import ffi, tensor_type
 from tilec.host.stub import binding_plan, scalar_kind
@@ -118,6 +118,7 @@ class InterpretedEntry:
 
     Attributes:
         name: of the kernel.
+        value: evaluates expressions of the function.
     """
 
     def __init__(self, func: PrimFunc, calls: DeviceCalls, launch: Launch) -> None:
@@ -139,6 +140,7 @@ class InterpretedEntry:
         self._device_type = int(func.attrs.get("device_type", abi.CPU))
         self._device_name = calls.device_name or abi.device_name(self._device_type)
         self._local = threading.local()
+        self.value = Values()
 
     def call(self, args: Any, count: int, result: Any) -> int:
         """Check the packed arguments and launch; 0, or -1 with an error recorded."""
@@ -334,7 +336,7 @@ class InterpretedEntry:
         if step.solve is not None:
             self._bind(state, step, buffer, field, got, ignored)
             return
-        want = _evaluate(step.expected, state.env)
+        want = self.value(step.expected, state.env)
         if got != want and not ignored:
             why = "" if isinstance(step.expected, int) else f" ({self._why(step)})"
             raise self._mismatch(buffer, field, want, why, got)
@@ -362,7 +364,7 @@ class InterpretedEntry:
                 text = f"a non-negative {var.dtype!s} ({var.name})"
                 raise self._bad(buffer, "ValueError", f"{field} expected {text}, got {value}")
             return
-        given = got - _evaluate(step.rest, state.env)
+        given = got - self.value(step.rest, state.env)
         value = _truncated(given, step.scale)
         state.env[var] = value
         if not ignored and (value * step.scale != given or not 0 <= value <= high):
@@ -419,23 +421,23 @@ class InterpretedEntry:
             for item in node.stmts:
                 self._statement(item, state)
         elif isinstance(node, ir.Bind):
-            state.env[node.var] = _evaluate(node.value, state.env)
+            state.env[node.var] = self.value(node.value, state.env)
         elif isinstance(node, ir.If):
-            branch = node.then if _evaluate(node.cond, state.env) else node.other
+            branch = node.then if self.value(node.cond, state.env) else node.other
             if branch is not None:
                 self._statement(branch, state)
         elif isinstance(node, ir.For):
-            bounds = (_evaluate(e, state.env) for e in (node.start, node.stop, node.step))
+            bounds = (self.value(e, state.env) for e in (node.start, node.stop, node.step))
             for value in range(*bounds):
                 state.env[node.var] = value
                 self._statement(node.body, state)
         elif isinstance(node, ir.Assert):
-            if not _evaluate(node.cond, state.env):
+            if not self.value(node.cond, state.env):
                 raise self._refuse("RuntimeError", node.message)
         elif isinstance(node, ir.Evaluate) and _is_launch(node.value):
             assert isinstance(node.value, ir.Call)
             passed = [
-                arg if isinstance(arg, Buffer) else _evaluate(arg, state.env)
+                arg if isinstance(arg, Buffer) else self.value(arg, state.env)
                 for arg in node.value.args[1:]
             ]
             self._launch(str(node.value.args[0]), passed, state)
@@ -464,15 +466,24 @@ def _read(address: int) -> Tensor:
     return Tensor(data + offset, data, *where, shape, strides, *kind, offset)
 
 
-def _evaluate(value: Any, env: Mapping[Var, Any]) -> Any:
-    """The value of a host expression."""
-    if isinstance(value, Var):
-        return env[value]
-    if not isinstance(value, Expr):
-        return int(value)
-    if isinstance(value, ir.Const):
-        return value.value
-    return compile_int(value)(env)
+class Values:
+    """Evaluates host expressions; each is prepared once."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Expr, Evaluator]] = {}  # by id; the node is kept alive
+
+    def __call__(self, value: Any, env: Mapping[Var, Any]) -> Any:
+        """The value of a number or of an expression."""
+        if not isinstance(value, Expr):
+            return int(value)
+        if isinstance(value, Var):
+            return env[value]
+        if isinstance(value, ir.Const):
+            return value.value
+        found = self._known.get(id(value))
+        if found is None:
+            found = self._known[id(value)] = value, compile_int(value)
+        return found[1](env)
 
 
 def _truncated(value: int, divisor: int) -> int:
