@@ -207,6 +207,36 @@ class _Meeting:
                         self._tied.update(dict.fromkeys(v for v in names if v in self._around))
 
     def decide(self) -> bool:
+        """The answer; conditions on loops and lanes together cost more, so they come last."""
+        if not self._decide(False):
+            return False
+        mixed = [self._extra(one) for one in self._sites]
+        if not any(mixed):
+            return True
+        for names in mixed:
+            self._tied.update(dict.fromkeys(v for v in names if v in self._around))
+        return self._decide(True)
+
+    def _extra(self, one: Site) -> dict[ir.Var, None]:
+        """Loop variables in conditions of an access that can be tabulated."""
+        found: dict[ir.Var, None] = {}
+        for cond, _ in one.conds:
+            if self._tabular(cond):
+                found.update(dict.fromkeys(v for v in ir.free_vars(cond) if v not in self._names))
+        return found
+
+    def _tabular(self, cond: ir.Expr) -> bool:
+        """Whether a condition is about lanes and loops of known trips alone."""
+        if any(isinstance(n, (ir.Load, ir.Call)) for n in ir.walk(cond)):
+            return False
+        for var in ir.free_vars(cond):
+            steps = self._around.get(var) or self._loops.get(var)
+            known = steps is not None and steps.trips is not None and steps.trips <= _MOST_STEPS
+            if var not in self._names and (var in self._stale or not known):
+                return False
+        return True
+
+    def _decide(self, more: bool) -> bool:
         a, b = self._sites
         assert a.forms is not None
         assert b.forms is not None
@@ -224,7 +254,8 @@ class _Meeting:
         for which, one in enumerate(self._sites):
             forms = [k.right if which else k.left for k in kept]
             widths = [one.width if k.dim == last else 1 for k in kept]
-            table = self._table(one, forms, widths, {v: r[which] for v, r in ranges.items()})
+            columns = {v: r[which] for v, r in ranges.items()}
+            table = self._table(one, forms, widths, columns, more)
             if table is None:
                 return True
             rows.append(table)
@@ -342,18 +373,26 @@ class _Meeting:
         forms: list[ir.Linear],
         widths: list[int],
         ranges: Mapping[ir.Var, Array | None],
+        more: bool,
     ) -> tuple[Array, Array] | None:
-        """Rows (index per kept dimension) and the lane of each; None where there are too many."""
+        """Rows (index per kept dimension) and the lane of each; None where there are too many.
+
+        Conditions on lanes are always applied, those on loops as well with `more`.
+        """
         used: dict[ir.Var, None] = {}
         for form in forms:
             for atom in form.atoms.values():
                 used.update(dict.fromkeys(v for v in ir.free_vars(atom) if v in ranges))
-        conds = []
+        conds, mixed = [], []
         for cond, truth in one.conds:
-            names = ir.free_vars(cond)
-            plain = not any(isinstance(n, (ir.Load, ir.Call)) for n in ir.walk(cond))
-            if plain and all(v in self._names for v in names):
+            if not self._tabular(cond):
+                continue
+            others = [v for v in ir.free_vars(cond) if v not in self._names]
+            if not others:
                 conds.append((cond, truth))
+            elif more and all(ranges.get(v) is not None for v in others):
+                mixed.append((cond, truth))
+                used.update(dict.fromkeys(others))
         lanes = self._lanes.lanes()
         rank = len(used) + 2
         values: dict[ir.Var, Array] = {}
@@ -384,6 +423,15 @@ class _Meeting:
         if not keep.all():
             chosen = keep[who - self._lanes.first]
             who, columns = who[chosen], [c[chosen] for c in columns]
+        if mixed:
+            holds = np.ones(shape, bool)
+            for cond, truth in mixed:
+                met = np.asarray(evaluate(cond, values), bool)
+                holds &= met if truth else ~met
+            there = holds.reshape(-1)
+            if not keep.all():
+                there = there[chosen]
+            who, columns = who[there], [c[there] for c in columns]
         table = np.stack(columns, axis=1) if columns else np.zeros((len(who), 0), np.int64)
         return table, who
 
