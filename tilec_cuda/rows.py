@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilec import ir
+from tilec.arith import evaluate_binary
 from tilec.arith.facts import Facts
 from tilec.arith.forms import Form
 
@@ -13,7 +14,7 @@ _SUMS = (ir.BinOp.ADD, ir.BinOp.SUB, ir.BinOp.MUL)
 
 
 def at(index: ir.Expr, var: ir.Var, value: int) -> ir.Expr:
-    """An index for one value of a loop variable; sums with 0 disappear."""
+    """An index for one value of a loop variable, constants folded."""
 
     def visit(node: Any) -> Any:
         if node is var:
@@ -21,15 +22,25 @@ def at(index: ir.Expr, var: ir.Var, value: int) -> ir.Expr:
         if not isinstance(node, ir.Node) or isinstance(node, ir.Buffer):
             return node
         new = ir.map_children(node, visit)
-        if isinstance(new, ir.Binary) and new.op is ir.BinOp.ADD:
-            for side, other in ((new.lhs, new.rhs), (new.rhs, new.lhs)):
-                if ir.const_value(side) == 0:
-                    return other
+        if isinstance(new, ir.Binary) and new is not node:
+            return _folded(new)
         if isinstance(new, ir.Cast) and isinstance(new.value, ir.Const):
             return ir.Const(int(new.value.value), new.dtype)
         return new
 
     return visit(index)  # type: ignore[no-any-return]
+
+
+def _folded(node: ir.Binary) -> ir.Expr:
+    lhs, rhs = node.lhs, node.rhs
+    if isinstance(lhs, ir.Const) and isinstance(rhs, ir.Const):
+        result = evaluate_binary(node.op, lhs.value, rhs.value, lhs.dtype)
+        return ir.Const(result, node.dtype, span=node.span)
+    if node.op in (ir.BinOp.ADD, ir.BinOp.BITXOR):
+        for side, other in ((lhs, rhs), (rhs, lhs)):
+            if ir.const_value(side) == 0:
+                return other
+    return node
 
 
 def step_between(facts: Facts, index: ir.Expr, var: ir.Var) -> Form:
