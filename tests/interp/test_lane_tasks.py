@@ -17,6 +17,7 @@ from tilec.diagnostics import (
     DeadlockError,
     DivergenceError,
     InternalError,
+    KernelRuntimeError,
     RaceError,
 )
 from tilec.interp.machine import LimitError
@@ -325,6 +326,18 @@ def test_a_barrier_is_initialised_by_one_lane() -> None:
 
     with pytest.raises(BarrierError, match="initialised by lanes 0 to 63"):
         interp.run(program, np.zeros(64, np.int32))
+
+
+def test_a_butterfly_stays_within_its_group() -> None:
+    @T.prim_func
+    def program(A: T.Tensor((32,), "int32")):
+        with T.Kernel(1, threads=32, warp=32):
+            t = T.get_thread_binding()
+            A[t] = T.shfl_xor(t, A[t], 8)
+
+    interp.run(program, np.full(32, 7, np.int32))
+    with pytest.raises(KernelRuntimeError, match="not below the width 8"):
+        interp.run(program, np.full(32, 8, np.int32))
 
 
 def test_steps_are_counted_where_lanes_wait() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tilec import ir
+from tilec.diagnostics import KernelRuntimeError
 from tilec.interp.groups import Array, Mask
 from tilec.interp.thread.values import LaneValues
 
@@ -39,8 +40,12 @@ def shuffle(values: LaneValues, call: ir.Call, mask: Mask) -> Any:
     if call.name == "shfl_sync":
         source = base + given % group
     elif call.name == "shfl_xor":
+        if ((given < 0) | (given >= group)).any():
+            raise KernelRuntimeError(
+                f"T.shfl_xor: a delta is not below the width {group}", span=call.span,
+                notes=[values.where()],
+            )  # fmt: skip
         source = lane ^ given
-        source = np.where((source >= base) & (source < base + group), source, lane)
     else:
         moved = inner - given if call.name == "shfl_up" else inner + given
         source = np.where((moved >= 0) & (moved < group), base + moved, lane)
