@@ -106,14 +106,17 @@ def _device_in_use() -> int | None:
     device = found.current_device()
     if device is None:
         return None
-    capturing = ctypes.c_int()
-    stream = RUNTIME.current_stream(device)
-    status = found.function("cuStreamIsCapturing")(stream, ctypes.byref(capturing))
-    return device if status == 0 and not capturing.value else None
+    for stream in (RUNTIME.current_stream(device), 0):
+        capturing = ctypes.c_int()
+        status = found.function("cuStreamIsCapturing")(stream, ctypes.byref(capturing))
+        if status or capturing.value:
+            return None
+    return device
 
 
 def _without_compiler(artifact: CompiledArtifact, error: ToolchainError) -> CudaExecutable:
-    from tilec_cuda.launcher import PythonEntry  # noqa: PLC0415 - only without a C compiler
+    from tilec.host.interpreted import Refused  # noqa: PLC0415 - only without a C compiler
+    from tilec_cuda.launcher import PythonEntry  # noqa: PLC0415 - as above
 
     warn(
         f"kernel {artifact.name} is launched from Python, which takes longer per call: "
@@ -123,7 +126,10 @@ def _without_compiler(artifact: CompiledArtifact, error: ToolchainError) -> Cuda
     entry = PythonEntry(artifact, driver())
     device = _device_in_use()
     if device is not None:
-        entry.prepare(device)
+        try:
+            entry.prepare(device)
+        except Refused as refused:
+            raise KernelRuntimeError(refused.message) from refused
     return CudaExecutable(artifact, entry, None, None)
 
 

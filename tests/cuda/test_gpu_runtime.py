@@ -328,8 +328,8 @@ def test_a_crashed_device_is_reported_and_the_process_lives(torch: Any) -> None:
     """In a process of its own: the context is lost."""
     folders = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "host")]
     program = """
-    import torch
     from test_gpu_runtime import *
+    import torch
 
     kind = CUDA.target_kinds[0]
     context = BackendContext(CUDA, kind.resolve(Target("cuda")), CUDA.execution_backends[0],

@@ -316,6 +316,30 @@ def test_an_image_can_be_linked_in(
     assert len(fake.launches) == 1
 
 
+def test_what_cannot_run_on_the_device_in_use_is_refused_when_it_is_loaded(
+    context: BackendContext, fake: FakeCuda
+) -> None:
+    fake.current(0)
+    with pytest.raises(KernelRuntimeError, match="a block needs 240000 bytes of shared memory"):
+        add_kernel(context, fake, shared_bytes=240_000)
+    fake.fail("cuLibraryLoadData", 209)
+    with pytest.raises(KernelRuntimeError, match="CUDA_ERROR_NO_BINARY_FOR_GPU"):
+        add_kernel(context, fake)
+
+
+@pytest.mark.parametrize("status", [906, 700])
+def test_loading_waits_while_something_is_captured(
+    context: BackendContext, fake: FakeCuda, status: int
+) -> None:
+    fake.current(0)
+    fake.fail("cuStreamIsCapturing", status)
+    kernel = add_kernel(context, fake)
+    assert fake.library.fake_images() == 0
+    fake.heal()
+    kernel(*arrays())
+    assert fake.library.fake_images() == 1
+
+
 def test_streams(context: BackendContext, fake: FakeCuda) -> None:
     class Handle:
         def __init__(self, **attrs: Any) -> None:
