@@ -128,7 +128,8 @@ def warn_about(program: DeviceProgram, kernel: str) -> None:
                 hint="use smaller tiles, or more threads",
             )
     for text in program.attrs.get("warnings", ()):
-        warn(f"kernel {kernel}: {text}")
+        if text.startswith("ptxas"):  # those of the front end are about text that we wrote
+            warn(f"kernel {kernel}: {text}")
 
 
 def reports(

@@ -259,6 +259,7 @@ def _places() -> Iterator[str]:
             yield str(found)
     for major in MAJORS:
         yield f"libnvrtc.so.{major}"
+        yield f"/usr/local/cuda/lib64/libnvrtc.so.{major}"
 
 
 def _preload_builtins(path: Path) -> None:

@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
+import sys
+import tempfile
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from fake_cuda import CC, FakeCuda, build_driver
 
 from tilec.backend import BackendContext, Target
+from tilec.backend.entrypoints import entry_points
 from tilec_cuda.driver import use_driver
+
+PROJECT = Path(__file__).parents[2] / "tilec_cuda"
+_metadata: list[tempfile.TemporaryDirectory[str]] = []
+
+
+def _register() -> None:
+    """Make the plugin known where the tree was copied to a machine and not installed."""
+    if any(point.name == "cuda" for point in entry_points("tilec")):
+        return
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    _metadata.append(tempfile.TemporaryDirectory())
+    folder = Path(_metadata[0].name) / "tilec_cuda-0.dist-info"
+    folder.mkdir()
+    points = "".join(f"{k} = {v}\n" for k, v in project["entry-points"]["tilec"].items())
+    (folder / "entry_points.txt").write_text(f"[tilec]\n{points}", encoding="utf-8")
+    (folder / "METADATA").write_text(f"Name: {project['name']}\nVersion: 0\n", encoding="utf-8")
+    sys.path.append(_metadata[0].name)
+
+
+_register()
 
 
 @pytest.fixture(scope="session")
