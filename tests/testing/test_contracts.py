@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import tilec.language as T
-from tilec import ir
+from tilec import ir, ops
 from tilec.testing.conformance.checks import program
 from tilec.testing.conformance.run import Subject, subject
 from tilec.testing.contracts import Case, Contract, all_cases, differences, refusal, sample
@@ -60,6 +62,47 @@ def test_every_rule_and_every_value_is_sampled() -> None:
         for rule in contract.rules:
             assert any(case.broken == (rule,) for case in cases), (contract.name, rule.why)
         assert sum(case.legal for case in cases) == 14
+
+
+NO_OPERATION = {
+    "region", "emit_tile_op",  # what operations are made of
+    "let", "evaluate", "grid", "align_up",  # other names for `=`, for nothing, and for what is here
+    "alloc_barrier", "alloc_buffer", "alloc_var", "alloc",  # scopes of their own
+}  # fmt: skip
+
+
+def test_every_operation_has_a_contract() -> None:
+    """Whoever adds an operation adds its table."""
+    from tilec.language import alloc, loops, scalar, tile
+
+    names = {
+        name
+        for module in (tile, scalar, loops, alloc)
+        for name, item in vars(module).items()
+        if callable(item) and item.__name__ == name and not name.startswith("_") and item.__module__ == module.__name__
+        and not isinstance(item, type)
+    }  # fmt: skip
+    assert {"copy", "gemm", "exp", "atomic_add", "serial", "alloc_shared"} <= names
+    texts = "\n".join(
+        program([case.check()])
+        for contract in CONTRACTS
+        for case in sample(contract, legal=90, illegal=0)
+    )
+    missing = {n for n in names - NO_OPERATION if not re.search(rf"\bT\.{n}\(", texts)}
+    assert missing == set()
+    operations = {
+        cls.script_name or cls.__name__ for cls in _subclasses(ops.TileOp) if _is_ours(cls)
+    }
+    assert {name for name in operations if f"T.{name}" not in texts} == set()
+
+
+def _subclasses(cls: type) -> set[type]:
+    below = set(cls.__subclasses__())
+    return below.union(*(_subclasses(c) for c in below))
+
+
+def _is_ours(cls: type) -> bool:
+    return cls.__module__.startswith("tilec.ops")
 
 
 def test_a_sample_is_the_same_every_time() -> None:

@@ -70,3 +70,24 @@ def test_buffer_used_outside_the_loop_that_fills_it_stays(reads: str) -> None:
 def test_provably_negative_indices_count_from_the_end(seed: int) -> None:
     """Seeds with ``A[bx - n]``: the interpreter has the same rule for them as a target."""
     assert compare(random_program(seed), "c", seed) is None
+
+
+@pytest.mark.parametrize("source", ["A[0]", "A[0:3]", "A[bx]", "A[1:4]", "A"])
+@pytest.mark.parametrize("extent", ["n", "5", "3"])
+@pytest.mark.parametrize("scope", ["fragment", "shared", "local"])
+def test_regions_of_tensors_with_run_time_extents(source: str, extent: str, scope: str) -> None:
+    """Part of a tensor whose extent is not known is printed as a part, from whatever place."""
+    if (source == "A" and extent != "3") or (source == "A[1:4]" and extent == "3"):
+        pytest.skip("not legal: whole tensors have one shape, slices are inside")
+    text = f"""
+n = T.dynamic("n")
+@T.prim_func
+def main(A: T.Tensor(({extent},), "int64"), B: T.Tensor((n,), "int32"), C: T.Tensor((4,), "int32")):
+    with T.Kernel(1, threads=32) as bx:
+        t = T.alloc_{scope}((3,), "float64")
+        T.copy({source}, t)
+        for i in T.serial(3):
+            C[i] = T.cast(t[i], "int32")
+"""
+    for seed in range(3):
+        assert compare(text, "c", seed) is None

@@ -193,6 +193,7 @@ def test_lanes_in_lock_step() -> None:
                     c[tx_3] = c[tx_3] + s[tx_3]
         for tx_4 in T.serial(32):
             A[tx_4] = c[tx_4]
+        T.annotate_launch(one_lane=True)
     """)
 
 

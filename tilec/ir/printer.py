@@ -210,7 +210,7 @@ class Printer:
     def region(self, node: BufferRegion) -> str:
         """A region: the bare name for a whole buffer, slices otherwise."""
         whole = all(isinstance(m, Const) and m.value == 0 for m in node.mins) and all(
-            e is x or (isinstance(e, int) and e == x)
+            e is x or (isinstance(e, int) and isinstance(x, int) and e == x)
             for e, x in zip(node.extents, node.buffer.shape, strict=True)
         )
         if whole and node.buffer.scope() != LOCAL_VAR:

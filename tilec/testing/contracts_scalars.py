@@ -127,6 +127,7 @@ _CALLS = {
     "select": "T.Select(A[i] != B[i], A[i], B[i])",
     "if_then_else": "T.if_then_else(A[i] != B[i], A[i], B[i])",
     "max": "T.max(A[i], B[i])",
+    "clamp": "T.clamp(A[i], B[i], A[i])",
     "reinterpret": "T.reinterpret(A[i], RIGHT)",
     "infinity": "T.infinity(LEFT)",
     "pow of a negative": "T.pow(A[i], -2)",
@@ -202,6 +203,42 @@ FUNCTIONS = Contract(
         Rule("rounding mode", OperandError, lambda c: c.call in ("cast mode", "round mode")),
     ),
     _function,
+)
+
+# functions of one and two numbers, by what they give
+
+_REAL = ("exp", "exp2", "exp10", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos",
+         "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "erf", "sigmoid")  # fmt: skip
+_REAL2 = ("atan2", "hypot", "copysign", "fmod")
+_WHOLE = ("floor", "ceil", "trunc", "nearbyint", "round")
+_ASKED = ("isnan", "isinf", "isfinite")
+_SAME2 = ("min", "max", "floordiv", "floormod", "truncdiv", "truncmod", "ceildiv")
+_DIVISIONS = ("floordiv", "floormod", "truncdiv", "truncmod", "ceildiv")
+
+
+def _named(c: Any) -> Check:
+    two = c.name in (*_REAL2, *_SAME2)
+    text = f"T.{c.name}(A[i], B[i])" if two else f"T.{c.name}(A[i])"
+    result = c.dtype
+    if c.name in (*_REAL, *_REAL2):
+        result = c.dtype if c.dtype in FLOATS else "float32"
+    elif c.name in _ASKED:
+        result = "bool"
+    kind = "math" if c.name in (*_REAL, "atan2", "hypot") else "exact"
+    data = "unit" if c.dtype in FLOATS else "small"
+    params = (
+        Param("A", (24,), c.dtype, data),
+        Param("B", (24,), c.dtype, data),
+        Param("O", (24,), result),
+    )
+    return Check(c.name, c.dtype, params, _launch(text), kind)
+
+
+NAMED = Contract(
+    "functions by name",
+    {"name": (*_REAL, *_REAL2, *_WHOLE, *_ASKED, *_SAME2), "dtype": COMMON},
+    (),
+    _named,
 )
 
 # elements
@@ -313,4 +350,4 @@ ALLOCATION = Contract(
     _allocation,
 )
 
-SCALARS = (OPERATORS, LITERALS, FUNCTIONS, ELEMENTS, LOOPS, ALLOCATION)
+SCALARS = (OPERATORS, LITERALS, FUNCTIONS, NAMED, ELEMENTS, LOOPS, ALLOCATION)

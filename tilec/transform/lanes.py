@@ -28,6 +28,7 @@ from tilec import ir
 from tilec.diagnostics import NestingError, Span
 from tilec.ops import TileOp
 from tilec.transform.base import PassContext, StatementPass
+from tilec.transform.parallel import ONE_LANE
 
 _INT32 = ir.DType("int32")
 _PRIVATE = (ir.LOCAL, ir.LOCAL_VAR)
@@ -59,7 +60,8 @@ def _serialize(launch: ir.Launch, default: int) -> ir.Launch:
     if not facts.found and not any(v in facts.threads for v in ir.free_vars(launch.body)):
         return launch
     lanes = _Lanes(launch.thread_vars, threads, facts)
-    return launch.replace(body=lanes.block(launch.body))
+    notes = {**launch.annotations, ONE_LANE: True}
+    return launch.replace(body=lanes.block(launch.body), annotations=notes)
 
 
 def _is_effect(node: Any) -> bool:
