@@ -24,10 +24,12 @@ class TileOp(ir.TileOp):
         atomic: whether what it does to an element cannot be torn apart by another block.
         elementwise: whether an element of the (last) source matters for one element of the
             destination only, the one at its place.
+        squeezes: whether dimensions of extent 1 in front of its operands do not matter.
     """
 
     atomic: ClassVar[bool] = False
     elementwise: ClassVar[bool] = False
+    squeezes: ClassVar[bool] = False
 
     def compute(self, inputs: tuple[np.ndarray[Any, Any], ...]) -> tuple[np.ndarray[Any, Any], ...]:
         """New contents of `writes()` given the contents of `reads()` (same order)."""

@@ -57,6 +57,7 @@ class Copy(TileOp):
     """
 
     script_name: ClassVar[str] = "copy"
+    squeezes: ClassVar[bool] = True
     elementwise: ClassVar[bool] = True
 
     src: ir.BufferRegion
@@ -124,6 +125,7 @@ class Fill(TileOp):
     """Every element of `dst` becomes `value`, converted to its dtype."""
 
     script_name: ClassVar[str] = "fill"
+    squeezes: ClassVar[bool] = True
 
     dst: ir.BufferRegion
     value: ir.Expr
@@ -162,6 +164,7 @@ class AtomicAdd(TileOp):
     """
 
     script_name: ClassVar[str] = "atomic_add"
+    squeezes: ClassVar[bool] = True
     atomic: ClassVar[bool] = True
     elementwise: ClassVar[bool] = True
 

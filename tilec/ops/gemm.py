@@ -28,6 +28,7 @@ class Gemm(TileOp):
     """
 
     script_name: ClassVar[str] = "gemm"
+    squeezes: ClassVar[bool] = True
 
     A: ir.BufferRegion
     B: ir.BufferRegion

@@ -16,6 +16,7 @@ from tilec.simt.barriers import InsertBarriers
 from tilec.simt.infer import InferLayouts
 from tilec.simt.lanes import LowerLanes
 from tilec.simt.memory import PlanSharedMemory
+from tilec.simt.pipeline_loops import PipelineLoops
 from tilec.simt.reduce import rule as reduction
 from tilec.simt.rules import RuleTable
 from tilec.simt.tiles import LowerTileOps
@@ -25,7 +26,6 @@ from tilec.transform.flatten import FlattenBuffers
 from tilec.transform.guard import GuardAccesses
 from tilec.transform.negative_index import LegalizeNegativeIndex
 from tilec.transform.operands import SeparateOperands
-from tilec.transform.pipelined import LowerPipelined
 from tilec.transform.semantic_check import SemanticCheck
 from tilec.transform.simplify import Simplify
 from tilec.transform.split import SplitHostDevice
@@ -74,7 +74,7 @@ def default_rules() -> RuleTable:
 
 
 def thread_stages(
-    rules: RuleTable | None = None, schedule: tuple[Pass, ...] = (LowerPipelined(),)
+    rules: RuleTable | None = None, schedule: tuple[Pass, ...] = (PipelineLoops(),)
 ) -> tuple[Stage, ...]:
     """The stages up to thread form with shared memory planned and barriers.
 
@@ -97,7 +97,7 @@ def thread_stages(
 
 
 def stages(
-    rules: RuleTable | None = None, schedule: tuple[Pass, ...] = (LowerPipelined(),)
+    rules: RuleTable | None = None, schedule: tuple[Pass, ...] = (PipelineLoops(),)
 ) -> tuple[Stage, ...]:
     """All stages: thread form with barriers, then split form with flat buffers."""
     return (
