@@ -23,6 +23,7 @@ from typing import Any
 from tilec import ir
 from tilec.diagnostics import NestingError
 from tilec.ops import Copy, Reduce, TileOp
+from tilec.ops.base import INT32
 from tilec.simt.lanes import lanes_of
 from tilec.simt.rules import Lanes, RuleTable
 from tilec.transform.base import FunctionPass, PassContext
@@ -118,7 +119,12 @@ class _Lowering:
             if prepared is not None:
                 return prepared
             return op.lower_rows()
-        return op.lower()
+        lowered = op.lower()
+        if op.atomic and isinstance(lowered, ir.Evaluate):
+            # One element, but not one update by each lane.
+            one = ir.Const(1, ir.DType("int32"))
+            return ir.Parallel((ir.Var("i", one.dtype),), (one,), {}, lowered, span=op.span)
+        return lowered
 
     def _private(self, op: TileOp) -> bool:
         """Whether every lane does all of it: a result, or what differs, is its own."""
