@@ -137,12 +137,22 @@ def site(
 ) -> Site:
     """An access at `indices`, whose lets have been replaced by their values."""
     forms = tuple(ir.linear(i) for i in indices)
+    conds = tuple(part for cond, truth in conds for part in _parts(cond, truth))
     key = (
         id(buffer), kind, width,
         tuple((f.const, tuple(sorted(f.terms.items(), key=repr))) for f in forms),
         tuple((*ir.tokens(c), t) for c, t in conds),
     )  # fmt: skip
     return Site(buffer, kind, forms, width, conds, span, key=key)
+
+
+def _parts(cond: ir.Expr, truth: bool) -> list[tuple[ir.Expr, bool]]:
+    """What holds where a condition is true, or false, as single conditions."""
+    if isinstance(cond, ir.Unary) and cond.op is ir.UnOp.NOT:
+        return _parts(cond.value, not truth)
+    if isinstance(cond, ir.Binary) and cond.op is (ir.BinOp.AND if truth else ir.BinOp.OR):
+        return [*_parts(cond.lhs, truth), *_parts(cond.rhs, truth)]
+    return [(cond, truth)]
 
 
 def may_meet(
