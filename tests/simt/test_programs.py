@@ -195,6 +195,21 @@ def test_single_elements_of_small_fragments() -> None:
     agree(f)
 
 
+def test_an_atomic_update_of_one_element_by_a_tile_is_done_once() -> None:
+    @T.prim_func
+    def f(A: T.Tensor((4,), "int32"), B: T.Tensor((4,), "int32")):
+        with T.Kernel(2, threads=64):
+            tile = T.alloc_shared((4,), "int32")
+            kept = T.alloc_fragment((1,), "int32")
+            T.copy(A, tile)
+            T.copy(A[2:3], kept)
+            T.atomic_add(B[1:2], tile[3:4])
+            T.atomic_add(B[0:1], kept)
+            T.atomic_add(B[2], 1)
+
+    agree(f)
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 def test_broadcasts_of_a_result_over_another_tile(axis: int) -> None:
     @T.prim_func
