@@ -122,6 +122,26 @@ def test_dynamic_extents(n: int) -> None:
     agree(f, n=n)
 
 
+def test_updates_in_place_at_places_that_no_table_shows() -> None:
+    m, n = T.dynamic("m"), T.dynamic("n")
+
+    @T.prim_func
+    def f(C: T.Tensor((m, n), "int32"), D: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=32):
+            order = T.alloc_shared((64,), "int32")
+            for i in T.Parallel(64):
+                order[i] = i * 5 % 64
+            for i, j in T.Parallel(m, n):
+                C[i, j] = C[i, j] * 2 + j
+            for i in T.Parallel(64):
+                D[order[i]] = D[order[i]] + i
+
+    agree(f, m=7, n=13)
+    result = tilec.compile(f, target="simt").get_kernel_source()
+    assert result.count("independent") == 2
+    assert result.count("sync_threads") == 1
+
+
 def test_a_nest_whose_extent_depends_on_a_loop() -> None:
     @T.prim_func
     def f(A: T.Tensor((32,), "int32"), B: T.Tensor((8, 32), "int32")):

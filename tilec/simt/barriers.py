@@ -32,6 +32,7 @@ from tilec.transform.base import FunctionPass, PassContext
 
 MANAGED = "managed"
 GROUPS = "groups"
+INDEPENDENT = "independent"  # a note on a loop: its lanes never touch the same elements
 _FEW_TRIPS = 64
 _INT32 = ir.DType("int32")
 _BOOL = ir.DType("bool")
@@ -191,6 +192,9 @@ class _Inserter:
 
     def _for(self, node: ir.For, conds: Conds) -> ir.Stmt:
         bounds = (node.start, node.stop, node.step)
+        if INDEPENDENT in node.annotations:
+            sites = self._accesses.statement(node, conds)
+            return _after(self._ordered(node, sites), node)
         apart = any(diverges(b, self._divergent) for b in bounds)
         if apart or jumps_apart(node.body, self._divergent) or node.kind == "vectorized":
             return self._block(node, conds)

@@ -10,6 +10,7 @@ import numpy as np
 from tilec import ir
 from tilec.arith import Simplifier
 from tilec.ir import BinOp
+from tilec.simt.barriers import INDEPENDENT
 from tilec.simt.nests import MEMORY, Nest, Plan
 from tilec.simt.partition import FlatPartition, Partition
 from tilec.simt.rules import Lanes
@@ -48,6 +49,9 @@ class NestEmitter:
         """The code of a lane for a nest; `plan` is None where it touches memory only."""
         if nest.size == 0 and nest.static:
             return ir.Seq((), span=nest.node.span)
+        return _marked(nest, self._emitted(nest, plan))
+
+    def _emitted(self, nest: Nest, plan: Plan | None) -> ir.Stmt:
         free = plan is None or (isinstance(plan.partition, FlatPartition) and not plan.failed)
         if free:
             return self._memory(nest, plan)
@@ -292,6 +296,28 @@ class NestEmitter:
 
         new: ir.Stmt = visit(body)
         return [], new
+
+
+def _marked(nest: Nest, code: ir.Stmt) -> ir.Stmt:
+    """The code of a nest with a note that its lanes never meet, where that is hard to see."""
+    touched: dict[ir.Buffer, int] = {}
+    stored: set[ir.Buffer] = set()
+    opaque = not nest.static
+    for node in ir.walk(code):
+        if isinstance(node, (ir.Load, ir.Store)) and node.buffer.scope() in MEMORY:
+            touched[node.buffer] = touched.get(node.buffer, 0) + 1
+            if isinstance(node, ir.Store):
+                stored.add(node.buffer)
+                opaque = opaque or any(
+                    isinstance(n, ir.Load) for i in node.indices for n in ir.walk(i)
+                )
+    if not stored or not (opaque or any(touched[b] > 1 for b in stored)):
+        return code
+    if isinstance(code, ir.For):
+        return code.replace(annotations={**code.annotations, INDEPENDENT: True})
+    zero, one = ir.Const(0, _INT32), ir.Const(1, _INT32)
+    notes = {INDEPENDENT: True}
+    return ir.For(ir.Var("t", _INT32), zero, one, one, "unroll", notes, code, span=code.span)
 
 
 def _effect(node: ir.Store | ir.Evaluate) -> bool:
