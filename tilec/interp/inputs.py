@@ -11,6 +11,7 @@ import numpy as np
 from tilec import ir
 from tilec.arith import evaluate, evaluate_cast, storage_dtype
 from tilec.interp.groups import Array
+from tilec.interp.memory import view_of
 
 _GAP = 3  # elements between rows whose stride is a parameter
 
@@ -162,4 +163,4 @@ def _view(flat: Array, shape: tuple[int, ...], strides: tuple[int, ...]) -> Arra
     if 0 in shape or not shape:
         return flat.reshape(shape)
     assert math.prod(shape) > 0
-    return np.lib.stride_tricks.as_strided(flat, shape, strides)
+    return view_of(flat, shape, strides)

@@ -82,6 +82,13 @@ class Cells:
         return place[rank:], flat // max(math.prod(self.extents), 1)
 
 
+def view_of(flat: Array, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
+    """A view of an array with strides in bytes; of any dtype, also those that NumPy only hosts."""
+    plain = flat.view(f"u{flat.itemsize}")
+    view: Array = np.lib.stride_tricks.as_strided(plain, shape, strides).view(flat.dtype)
+    return view
+
+
 def allocate(
     buffer: ir.Buffer, shape: tuple[int, ...], *, owner: Group | None, track: bool
 ) -> Cells:

@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from tilec import ir
 from tilec.backend.components import Meaning
 from tilec.diagnostics import InternalError
 from tilec.interp.checks import Checker
 from tilec.interp.groups import Array, Mask
 from tilec.interp.machine import Machine
-from tilec.interp.memory import Cells
+from tilec.interp.memory import Cells, view_of
 from tilec.interp.thread import LaneChecker, ThreadMachine
 
 HOST, DEVICE = "host_packed", "device_kernel"
@@ -128,4 +126,4 @@ def flat_view(array: Array) -> Array:
     if array.size == 0:
         return array.reshape(-1)
     last = sum((e - 1) * (s // size) for e, s in zip(array.shape, array.strides, strict=True))
-    return np.lib.stride_tricks.as_strided(array, (last + 1,), (size,))
+    return view_of(array, (last + 1,), (size,))

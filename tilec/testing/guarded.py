@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilec import ir
+from tilec.interp.memory import view_of
 
 Array = np.ndarray[Any, Any]
 GUARD_BYTES = 256
@@ -84,4 +85,4 @@ def strided(flat: Array, shape: tuple[int, ...], strides: tuple[int, ...] | None
     if strides is None:
         return flat.reshape(shape)
     steps = tuple(s * flat.itemsize for s in strides)
-    return np.lib.stride_tricks.as_strided(flat, shape, steps)
+    return view_of(flat, shape, steps)
