@@ -230,6 +230,24 @@ def test_an_atomic_update_of_one_element_by_a_tile_is_done_once() -> None:
     agree(f)
 
 
+def test_a_result_of_one_element_from_an_accumulator() -> None:
+    @T.prim_func
+    def f(A: T.Tensor((8, 8), "int8"), B: T.Tensor((1, 1), "int32")):
+        with T.Kernel(1, threads=32):
+            left = T.alloc_shared((8, 8), "int8")
+            right = T.alloc_shared((8, 1), "int8")
+            acc = T.alloc_fragment((8, 1), "int32")
+            total = T.alloc_fragment((1, 1), "int32")
+            T.copy(A, left)
+            T.copy(A[:, 0:1], right)
+            T.fill(total, 1)
+            T.gemm(left, right, acc, clear_accum=True)
+            T.reduce_sum(acc, total, dim=0, clear=False)
+            B[0, 0] = total[0, 0]
+
+    agree(f)
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 def test_broadcasts_of_a_result_over_another_tile(axis: int) -> None:
     @T.prim_func

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilec import ir
-from tilec.diagnostics import ShapeError
+from tilec.diagnostics import InternalError, ShapeError
 from tilec.layout import Fragment, Layout
 from tilec.ops import TileOp
 from tilec.simt.grid import balanced, everywhere
@@ -61,8 +61,8 @@ class InferLayouts(FunctionPass):
             body = visit(func.body)
             func = func if body is func.body else func.replace(body=body)
             if not again:
-                break
-        return func
+                return func
+        raise InternalError("layout inference does not come to an end", span=func.span)
 
 
 class _Part:
@@ -258,6 +258,8 @@ class _Solver:
             if rule is None:
                 continue
             self._chosen.append((op, rule))
+            if rule.folds is not None:
+                continue  # what it would like follows from other layouts; see `_step`
             for buffer, demand in rule.demands(op, self.lanes).items():
                 if isinstance(demand, Layout):
                     self.lanes.layouts[buffer] = demand
