@@ -21,6 +21,11 @@ TARGETS = [
 ]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Where the kernel zoo runs."""
+    parser.addoption("--zoo-target", default="c", help="target of tests/zoo: c, simt, cuda, ...")
+
+
 @pytest.fixture(autouse=True)
 def default_target(request: pytest.FixtureRequest) -> Iterator[object]:
     """What kernels are compiled for where nothing else is said."""
