@@ -11,7 +11,7 @@ from typing import Any
 
 from tilec import ir
 from tilec.backend import Stage
-from tilec.simt import gemm_fma, gemm_mma
+from tilec.simt import gemm_fma, gemm_group, gemm_mma
 from tilec.simt.barriers import InsertBarriers
 from tilec.simt.infer import InferLayouts
 from tilec.simt.lanes import LowerLanes
@@ -70,7 +70,7 @@ class SimplifyLanes(Simplify):
 
 def default_rules() -> RuleTable:
     """The rules that any lane machine can have; capabilities decide which of them apply."""
-    return RuleTable((reduction(), gemm_mma.rule(), gemm_fma.rule()))
+    return RuleTable((reduction(), gemm_group.rule(), gemm_mma.rule(), gemm_fma.rule()))
 
 
 def thread_stages(
