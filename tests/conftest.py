@@ -22,8 +22,13 @@ TARGETS = [
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Where the kernel zoo runs."""
+    """Options of single folders; pytest wants them here, whatever it is asked to collect."""
     parser.addoption("--zoo-target", default="c", help="target of tests/zoo: c, simt, cuda, ...")
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="rewrite tests/errors/**/*.err from what the compiler says now",
+    )
 
 
 @pytest.fixture(autouse=True)
