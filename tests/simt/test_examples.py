@@ -27,3 +27,19 @@ def test_rows(name: str, sizes: tuple[int, ...], dtype: str, monkeypatch: Any) -
     module = importlib.import_module(name)
     with options(target="simt"):
         assert module.run(*sizes, dtype)
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("topk", (9, 50, 4, "float32")),
+        ("flash_attention", ((1, 2, 70, 32), "float16", True)),
+        ("dequant_gemm", (33, 40, 64, "float16")),
+        ("conv2d", ((1, 6, 7, 5, 9), "float32")),
+    ],
+)
+def test_tiles(name: str, args: tuple[Any, ...], monkeypatch: Any) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    module = importlib.import_module(name)
+    with options(target="simt"):
+        assert module.run(*args)
