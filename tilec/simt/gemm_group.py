@@ -206,13 +206,11 @@ def _lower(op: Gemm, lanes: Lanes) -> ir.Stmt:
         effect("mma_wait", 0, span=span),
     )
     cond = less(lanes.index, t.used) if t.used < lanes.count else None
-    return ir.seq(
-        *cleared(op, held),
+    handed: list[ir.Stmt] = []
+    if any(r.buffer.scope() in _SHARED and r.buffer not in lanes.rings for r in (op.A, op.B)):
         # What lanes wrote becomes visible to the instruction, then all have done so.
-        effect("fence_proxy_async", span=span),
-        effect("sync", span=span),
-        guarded(cond, body),
-    )
+        handed = [effect("fence_proxy_async", span=span), effect("sync", span=span)]
+    return ir.seq(*cleared(op, held), *handed, guarded(cond, body))
 
 
 def _box(

@@ -41,6 +41,7 @@ from tilec.transform.lanes import (
 from tilec.transform.scoped import ScopedRewriter
 
 LAYOUTS, ALIGNMENT, WARP = "layouts", "alignment", "warp"
+RINGS = "rings"
 _INT32 = ir.DType("int32")
 _BOOL = ir.DType("bool")
 _PRIVATE = (ir.LOCAL, ir.LOCAL_VAR)
@@ -68,7 +69,10 @@ def lanes_of(launch: ir.Launch, ctx: PassContext) -> Lanes:
         stride *= extent
     # A last warp of which only some lanes exist makes groups of fewer lanes, all of them complete.
     warp = math.gcd(capabilities.lanes, stride)
-    lanes = Lanes(ctx, capabilities, stride, ir.as_expr(0 if index is None else index), warp)
+    lanes = Lanes(
+        ctx, capabilities, stride, ir.as_expr(0 if index is None else index), warp,
+        rings=frozenset(launch.annotations.get(RINGS, ())),
+    )  # fmt: skip
     for buffer, layout in launch.annotations.get(LAYOUTS, ()):
         if isinstance(layout, Fragment):
             lanes.fragments[buffer] = layout
@@ -149,6 +153,7 @@ class _Lower(ScopedRewriter):
         notes = dict(new.annotations)
         kept = [(b, x) for b, x in notes.pop(LAYOUTS, ()) if isinstance(x, Layout)]
         notes[WARP] = self._lanes.warp
+        notes.pop(RINGS, None)
         if kept:
             notes[LAYOUTS] = kept
         if alignment:

@@ -39,7 +39,7 @@ from tilec.ops import Copy, TileOp
 from tilec.simt.barriers import MANAGED
 from tilec.simt.code import INT32, effect, number
 from tilec.simt.emit import ASYNC
-from tilec.simt.lanes import LAYOUTS
+from tilec.simt.lanes import LAYOUTS, RINGS
 from tilec.simt.tile_uses import Uses
 from tilec.transform.base import FunctionPass, PassContext
 from tilec.transform.lanes import LaneFacts
@@ -116,6 +116,7 @@ class _Launch:
         notes = dict(self._node.annotations)
         if self._managed:
             notes[MANAGED] = [*notes.get(MANAGED, ()), *self._managed]
+            notes[RINGS] = list(self._managed)
             known = set(Uses(body).buffers)
             notes[LAYOUTS] = [(b, x) for b, x in self._layouts if b in known]
             if not notes[LAYOUTS]:
@@ -306,9 +307,12 @@ class _Launch:
             if id(old) not in skipped
         ]
         compute = _renamed(ir.Seq(tuple(rest), span=span), rings, slot)
+        atoms = () if self._ctx.capabilities is None else self._ctx.capabilities.matrix_atoms
+        engines = any(a.asynchronous and ir.SHARED in a.homes for a in atoms)
         body = ir.Seq(
             (
                 effect("cp_async_wait", number(stages - 2), span=span),
+                *([effect("fence_proxy_async", span=span)] if engines else []),
                 effect("sync", span=span),
                 copies(node.var + (stages - 1) * step, later),
                 effect("cp_async_commit", span=span),

@@ -38,6 +38,7 @@ class Lanes:
         registers: its registers, a ``local`` buffer of shape (register_extent,).
         layouts: of shared buffers that are not stored in plain rows.
         memo: what rules found out about layouts, by keys of their own.
+        rings: shared buffers whose contents the schedule hands over, to lanes and engines alike.
     """
 
     ctx: PassContext
@@ -48,6 +49,7 @@ class Lanes:
     fragments: dict[ir.Buffer, Fragment] = field(default_factory=dict)
     registers: dict[ir.Buffer, ir.Buffer] = field(default_factory=dict)
     layouts: dict[ir.Buffer, Layout] = field(default_factory=dict)
+    rings: frozenset[ir.Buffer] = frozenset()
     memo: dict[Any, Any] = field(default_factory=dict)
 
 
