@@ -32,8 +32,8 @@ def _cases(seed: int) -> list[object]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "config" in metafunc.fixturenames:
-        interpreted = metafunc.function is test_interpreter
-        metafunc.parametrize("entry, config", _cases(int(interpreted)))
+        seed = (test_small, test_interpreter, test_thread_form).index(metafunc.function)
+        metafunc.parametrize("entry, config", _cases(seed))
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +60,11 @@ def test_small(entry: Entry, config: Config, zoo_target: str) -> None:
 def test_interpreter(entry: Entry, config: Config) -> None:
     """The program means what its reference says, and makes no mistake in between."""
     interpret(entry, config)
+
+
+def test_thread_form(entry: Entry, config: Config) -> None:
+    """What each lane does gives the same, and no lane makes a mistake."""
+    check(entry, config, {"kind": "simt", "check": True})
 
 
 @pytest.mark.gpu
