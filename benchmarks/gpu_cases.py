@@ -61,34 +61,13 @@ def _normal(*shape: int, dtype: str = "bfloat16") -> Any:
 def gemm_kernel(
     M: int, N: int, K: int, dtype: str, out_dtype: str, trans_B: bool, blocks: tuple[int, ...]
 ) -> Any:
-    """The kernel of the quickstart for given arrays; B is (K, N), or (N, K) with `trans_B`."""
-    import tilec  # noqa: PLC0415 - beside its only use
-    import tilec.language as T  # noqa: PLC0415 - beside its only use
+    """The kernel of examples/matmul.py; `blocks` are M, N, K, stages and threads."""
+    import matmul  # noqa: PLC0415 - an example
 
-    block_M, block_N, block_K, num_stages, threads = blocks
+    from tilec.options import options  # noqa: PLC0415 - beside its only use
 
-    @T.prim_func
-    def gemm(
-        A: T.Tensor((M, K), dtype),
-        B: T.Tensor((N, K) if trans_B else (K, N), dtype),
-        C: T.Tensor((M, N), out_dtype),
-    ):
-        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=threads) as (bx, by):
-            A_shared = T.alloc_shared((block_M, block_K), dtype)
-            B_shared = T.alloc_shared((block_N, block_K) if trans_B else (block_K, block_N), dtype)
-            C_local = T.alloc_fragment((block_M, block_N), "float32")
-            T.use_swizzle(8)
-            T.clear(C_local)
-            for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
-                T.copy(A[by * block_M, k * block_K], A_shared)
-                if trans_B:
-                    T.copy(B[bx * block_N, k * block_K], B_shared)
-                else:
-                    T.copy(B[k * block_K, bx * block_N], B_shared)
-                T.gemm(A_shared, B_shared, C_local, transpose_B=trans_B)
-            T.copy(C_local, C[by * block_M, bx * block_N])
-
-    return tilec.compile(gemm, target=TARGET)
+    with options(target=TARGET):
+        return matmul.make_kernel(M, N, K, trans_B, *blocks, dtype, out_dtype)
 
 
 BF16_BLOCKS = {

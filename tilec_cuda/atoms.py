@@ -125,10 +125,10 @@ GROUP_WIDTHS = (256, 192, 128, 96, 64, 48, 32, 24, 16, 8)
 def _groups(arch: Arch) -> Iterable[MatrixAtom]:
     if not arch.has_wgmma:
         return
-    pairs = [("float16", "float16", "float32"), ("bfloat16", "bfloat16", "float32")]
-    for a, b, c in pairs:
+    types = (("float16", "float32", 16), ("bfloat16", "float32", 16), ("int8", "int32", 32))
+    for dtype, accumulator, k in types:
         for n in GROUP_WIDTHS:
-            yield from _group_atoms(n, 16, a, b, c)
+            yield from _group_atoms(n, k, dtype, dtype, accumulator)
 
 
 def _group_atoms(n: int, k: int, a: str, b: str, c: str) -> Iterable[MatrixAtom]:

@@ -41,10 +41,14 @@ def test_gemms(
     assert (NAME in notes) or not fits
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int8"])
-def test_what_has_no_instruction_takes_another_rule(dtype: str) -> None:
-    acc = "int32" if dtype == "int8" else "float32"
-    assert NAME not in check_gemm(HOPPER, (64, 64, 32), (64, 64, 32), (dtype, acc))
+def test_what_has_no_instruction_takes_another_rule() -> None:
+    assert NAME not in check_gemm(HOPPER, (64, 64, 32), (64, 64, 32), ("float32", "float32"))
+
+
+@pytest.mark.parametrize("swapped", [(False, True), (False, False), (True, True)])
+def test_bytes_are_read_along_the_contracted_dimension(swapped: tuple[bool, bool]) -> None:
+    notes = check_gemm(HOPPER, (64, 32, 128), (64, 32, 64), ("int8", "int32"), swapped, 128, 2)
+    assert (NAME in notes) is (swapped == (False, True))
 
 
 def test_the_left_operand_in_registers() -> None:

@@ -67,6 +67,12 @@ def test_flash_attention(shape: tuple[int, int, int, int], causal: bool, dtype: 
     assert example("flash_attention").run(shape, dtype, causal)
 
 
+@pytest.mark.parametrize("trans_B", [False, True], ids=["kn", "nk"])
+@pytest.mark.parametrize("sizes", [(64, 64, 64), (33, 70, 50), (1, 1, 1)])
+def test_matmul(sizes: tuple[int, int, int], trans_B: bool, dtype: str) -> None:
+    assert example("matmul").run(*sizes, dtype, trans_B)
+
+
 @pytest.mark.parametrize(
     ("sizes", "group"), [((64, 64, 64), 32), ((33, 70, 96), 32), ((5, 3, 128), 64), ((1, 9, 6), 2)]
 )
@@ -129,6 +135,7 @@ def quickstart_function(dtype: str) -> ir.PrimFunc:
 
 FUNCTIONS: dict[str, Callable[[str], ir.PrimFunc]] = {
     "quickstart": quickstart_function,
+    "matmul": lambda dtype: example("matmul").make_kernel.get_tir(33, 70, 50, dtype=dtype),
     "softmax": lambda dtype: example("softmax").make_kernel.get_tir(13, 100, dtype=dtype),
     "rms_norm": lambda dtype: example("rms_norm").make_kernel.get_tir(13, 100, dtype=dtype),
     "layer_norm": lambda dtype: example("layer_norm").make_kernel.get_tir(13, 100, dtype=dtype),

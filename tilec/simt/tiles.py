@@ -23,7 +23,6 @@ from typing import Any
 from tilec import ir
 from tilec.diagnostics import NestingError
 from tilec.ops import Copy, Reduce, TileOp
-from tilec.ops.base import INT32
 from tilec.simt.lanes import lanes_of
 from tilec.simt.rules import Lanes, RuleTable
 from tilec.transform.base import FunctionPass, PassContext

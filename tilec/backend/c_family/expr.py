@@ -251,6 +251,8 @@ class ExprPrinter:
         dtype = node.lhs.dtype
         if dtype.is_float:
             return self._function(node.op.value, node, dtype)
+        if dtype.is_bool:  # like the numbers 0 and 1
+            dtype = DType("uint8")
         divisor = node.rhs.value if isinstance(node.rhs, ir.Const) else None
         floor = node.op in (BinOp.FLOORDIV, BinOp.FLOORMOD)
         plain = divisor is not None and divisor > 0
