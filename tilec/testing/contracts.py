@@ -115,10 +115,13 @@ def sample(contract: Contract, legal: int, illegal: int, seed: int = 0) -> list[
         chosen += broken[:illegal]
     seen: set[tuple[int, Any]] = set()
     good = [c for c in pool if c.legal]
-    for _ in range(min(legal, len(good))):
-        best = max(good[:300], key=lambda c: len(_news(c, seen)))
+    for taken in range(min(legal, len(good))):
+        best = max(good, key=lambda c: len(_news(c, seen)))
+        news = _news(best, seen)
+        if not news:  # every value that is legal anywhere is there
+            return chosen + good[: legal - taken]
         good.remove(best)
-        seen |= _news(best, seen)
+        seen |= news
         chosen.append(best)
     return chosen
 

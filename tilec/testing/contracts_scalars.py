@@ -140,6 +140,7 @@ _CALLS = {
     "isnan": "T.isnan(A[i])",
     "fma": "T.fma(A[i], B[i], A[i])",
     "cast": "T.cast(A[i], RIGHT)",
+    "Cast": "T.Cast(RIGHT, A[i])",
     "cast mode": 'T.cast(A[i], RIGHT, round="rz")',
     "round away": 'T.round(A[i], "ties-away-from-zero")',
     "round mode": 'T.round(A[i], "up")',
@@ -153,6 +154,7 @@ def _result(c: Any) -> str:
         "select": both,
         "if_then_else": both,
         "max": both,
+        "clamp": both,
         "reinterpret": c.right,
         "pow of a real": promoted(c.left, "float32"),
         "pow of a negative": "int32" if c.left == "bool" else c.left,  # like bool + 1
@@ -160,6 +162,7 @@ def _result(c: Any) -> str:
         "isnan": "bool",
         "fma": both if both in FLOATS else "float32",
         "cast": c.right,
+        "Cast": c.right,
         "cast mode": c.right,
     }
     left: str = c.left
