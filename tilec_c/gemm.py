@@ -36,6 +36,8 @@ from tilec_c.prelude.base import HALVES
 
 # Rows of k that one packed panel holds: 32 KB of 32 float32 columns, a first-level cache's worth.
 _KC = 256
+# Independent multiply-adds that hide their latency: two a cycle, each five cycles at most.
+_IN_FLIGHT = 10
 # Side of the squares transposed in registers, and how far along k rows are widened at a time.
 _TRANSPOSE = 8
 _WIDEN = 32
@@ -158,12 +160,13 @@ def _blocking(m: int, n: int, element: int, isa: Isa) -> _Shape:
         nv = max(nv, min(8, (isa.registers - 4) // (m + 1)))
     nv = min(nv, vectors)
     most = max(1, min(24, (isa.registers - 2 - nv) // nv))
-    return _Shape(lanes, nv, _strips(m, most))
+    least = max(1, most * 4 // 7, min(most, -(-_IN_FLIGHT // nv)))
+    return _Shape(lanes, nv, _strips(m, most, least))
 
 
-def _strips(m: int, most: int) -> tuple[tuple[int, int], ...]:
-    """Cut m rows into strips of nearly equal height, of one height where that is possible."""
-    for rows in range(min(m, most), max(most * 4 // 7, 1) - 1, -1):
+def _strips(m: int, most: int, least: int) -> tuple[tuple[int, int], ...]:
+    """Cut m rows into strips of nearly equal height, of one height >= least where possible."""
+    for rows in range(min(m, most), least - 1, -1):
         if m % rows == 0:
             return ((rows, m // rows),)
     count = -(-m // most)
