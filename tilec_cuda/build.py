@@ -22,6 +22,8 @@ BASE_OPTIONS: tuple[str, ...] = (
     "--diag-suppress=177,550",  # variables that a smaller kernel does not use
 )  # fmt: skip
 """``--fmad=false``: ``a * b + c`` rounds twice, as NumPy does, unless a kernel asks for `fma`."""
+HAS_CACHE = (12, 9)
+"""NVRTC keeps images of its own from here on, and says nothing of registers when it takes one."""
 
 
 class KernelReport(NamedTuple):
@@ -72,6 +74,8 @@ def compile_options(context: BackendContext, compiler: Nvrtc) -> tuple[str, tupl
             )
         name = f"compute_{max(known)}"
     options = [*BASE_OPTIONS]
+    if compiler.version >= HAS_CACHE:
+        options.append("--no-cache")
     if config.flag(PassConfigKey.TL_ENABLE_FAST_MATH):
         options += ["--use_fast_math", "--fmad=true"]
     elif config.flag(CONTRACT):

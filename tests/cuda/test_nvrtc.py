@@ -184,3 +184,13 @@ def test_chips_that_nobody_knows_get_code_that_the_driver_translates() -> None:
     assert arch == "compute_121"
     program = compile_program(DeviceProgram("cu", COPY, ("copy",)), context_for("sm_199"))
     assert b".target sm_121" in program.binary  # type: ignore[operator]
+
+
+def test_what_the_assembler_says_is_known_each_time() -> None:
+    """A cache of NVRTC's own would keep it from saying how many registers a kernel takes."""
+    compiler = find_nvrtc()
+    arch, options = compile_options(context_for("sm_90a"), compiler)
+    assert ("--no-cache" in options) is (compiler.version >= (12, 9))
+    first, again = (compiler.compile(COPY, arch, options) for _ in range(2))
+    assert "registers" in first.log
+    assert first.log == again.log
