@@ -9,11 +9,12 @@ How it works, and why:
   one vector load per column vector of B and one broadcast per row of A. GCC's vector extensions
   express that; the compiler allocates registers and folds the broadcasts into the multiply-adds.
 * **Operands are read where they are**, as plain row-major arrays: A in either orientation (a
-  broadcast does not mind), B when it is not transposed. Packing into panels was measured and gains
-  nothing at tile sizes, because the tile copy has already made the data contiguous.
+  broadcast does not mind), B when it is not transposed. Where the rows of a column panel of B fall
+  into different sets of the cache, packing them gains nothing.
 * What cannot be read in place is packed into thread-private scratch by one pass: other element
-  types (widened), a transposed B (transposed 8 by 8 in registers), and the last few columns where
-  n is not a multiple of the vector (padded with zeros).
+  types (widened), a transposed B (transposed 8 by 8 in registers), the last few columns where
+  n is not a multiple of the vector (padded with zeros), and panels whose rows would drive each
+  other out of a set of the cache.
 * The C tile is prefetched before the loop over k; where it has left the cache between two steps of
   the outer k loop, its stores would wait otherwise.
 * Multiply-adds are fused here although the rest of a kernel is built with ``-ffp-contract=off``:
@@ -28,6 +29,7 @@ wrap.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from tilec_c.cpu import Isa
@@ -36,6 +38,10 @@ from tilec_c.prelude.base import HALVES
 
 # Rows of k that one packed panel holds: 32 KB of 32 float32 columns, a first-level cache's worth.
 _KC = 256
+# A first-level cache: bytes of a line, sets, and the lines that a set surely holds.
+_LINE, _SETS, _WAYS = 64, 64, 8
+# Strips of rows that have to read a panel before a copy of it pays.
+_WORTH_PACKING = 4
 # Independent multiply-adds that hide their latency: two a cycle, each five cycles at most.
 _IN_FLIGHT = 10
 # Side of the squares transposed in registers, and how far along k rows are widened at a time.
@@ -197,7 +203,7 @@ class _Emitter:
         self.ldb = spec.ldb or (spec.k if spec.trans_b else spec.n)
         self.ldc = spec.ldc or spec.n
         self.pack_a = self.a != self.compute
-        self.pack_b = self.b != self.compute or spec.trans_b
+        self.pack_b = self.b != self.compute or spec.trans_b or self._panels_collide()
         self.packs_panels = self.pack_b or spec.n % self.shape.lanes != 0
         packs = self.pack_a or self.packs_panels
         # A half accumulator is rounded when its sum is complete, so all of k is one pass.
@@ -230,6 +236,18 @@ typedef {self.type} {self.name}_u __attribute__((vector_size({size}), aligned({s
         """An element of A or B in the compute type."""
         source = self.a if operand == "A" else self.b
         return self._convert(source, self.compute, f"{operand}[{index}]")
+
+    def _panels_collide(self) -> bool:
+        """Whether rows of a panel of B, read in place by several strips, share cache sets."""
+        if sum(count for _, count in self.shape.strips) < _WORTH_PACKING:
+            return False
+        pitch, width = self.ldb * self.element, self.shape.columns * self.element
+        lines = (
+            (k * pitch + at) // _LINE % _SETS
+            for k in range(min(self.spec.k, _KC))
+            for at in range(0, width, _LINE)
+        )
+        return max(Counter(lines).values()) >= _WAYS
 
     # The inner kernel
 

@@ -127,6 +127,17 @@ def test_pitches() -> None:
     )  # fmt: skip
 
 
+def test_panels_whose_rows_share_sets_of_the_cache_are_packed() -> None:
+    packed = [GemmSpec(128, 128, 64), GemmSpec(96, 1024, 300, clear=True),
+              GemmSpec(70, 130, 65, ldb=256, trans_a=True)]  # fmt: skip
+    plain = [GemmSpec(64, 64, 64), GemmSpec(8, 128, 64), GemmSpec(128, 96, 64)]
+    for specs, packs in ((packed, True), (plain, False)):
+        for spec in specs:
+            assert ("g_pack_b" in emit_gemm("g", spec, AVX2).source) is packs, spec
+        run_all(specs)
+        run_all(specs, AVX2)
+
+
 TYPES = [
     ("float16", "float16", "float32"), ("bfloat16", "bfloat16", "float32"),
     ("float16", "float16", "float16"), ("bfloat16", "bfloat16", "bfloat16"),
