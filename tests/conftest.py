@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 os.environ.setdefault("TILEC_VERIFY", "1")
-os.environ.setdefault("TILEC_VERIFY_STEPS", "40000")
+os.environ.setdefault("TILEC_VERIFY_STEPS", "12000")
 
 TWICE = ("recipes", "examples")
 TARGETS = [

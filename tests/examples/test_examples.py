@@ -1,6 +1,7 @@
 """Every example, at small sizes with tails, and the round trip of its kernel's text."""
 
 import importlib
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -119,7 +120,11 @@ def test_topk_of_equal_entries() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_runs_as_a_script(name: str) -> None:
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / f"{name}.py")], capture_output=True, text=True, check=False
+        [sys.executable, str(EXAMPLES / f"{name}.py")],
+        env={**os.environ, "TILEC_VERIFY": "0"},  # as its readers run it
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert 3 <= len(done.stdout.splitlines()) <= 6
