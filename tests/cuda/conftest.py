@@ -13,7 +13,9 @@ from fake_cuda import CC, FakeCuda, build_driver
 
 from tilec.backend import BackendContext, Target
 from tilec.backend.entrypoints import entry_points
+from tilec.diagnostics import ToolchainError
 from tilec_cuda.driver import use_driver
+from tilec_cuda.nvrtc import find_nvrtc
 
 PROJECT = Path(__file__).parents[2] / "tilec_cuda"
 _metadata: list[tempfile.TemporaryDirectory[str]] = []
@@ -34,6 +36,35 @@ def _register() -> None:
 
 
 _register()
+
+
+_WITHOUT_NVRTC = "needs NVRTC: pip install nvidia-cuda-nvrtc"
+
+
+def _nvrtc_is_missing() -> bool:
+    try:
+        find_nvrtc()
+    except ToolchainError:
+        return True
+    return False
+
+
+@pytest.fixture
+def nvrtc() -> None:
+    """For tests that ask what is available; those that compile are skipped without it."""
+    if _nvrtc_is_missing():
+        pytest.skip(_WITHOUT_NVRTC)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
+    """Without NVRTC, what compiles is skipped; the rest of the backend is tested all the same."""
+    try:
+        return (yield)
+    except ToolchainError:
+        if not _nvrtc_is_missing():
+            raise
+        pytest.skip(_WITHOUT_NVRTC)
 
 
 @pytest.fixture(scope="session")

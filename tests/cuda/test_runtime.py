@@ -189,6 +189,7 @@ def test_outputs_of_pycuda_and_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Device.entered == [2]
 
 
+@pytest.mark.usefixtures("nvrtc")
 def test_pycuda_needs_its_context(
     context: BackendContext, fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,6 +283,7 @@ def added(A: T.Tensor((256,), "float32"), B: T.Tensor((256,), "float32")):  # ty
             B[block * 128 + i] = A[block * 128 + i] + 1
 
 
+@pytest.mark.usefixtures("nvrtc")
 def test_a_tile_kernel_is_compiled_and_launched(fake: FakeCuda) -> None:
     kernel = tilec.compile(added, target="cuda")
     fake.signature("added_kernel", [8, 8])
@@ -312,6 +314,7 @@ def test_running_without_a_driver_is_refused_with_the_reason(fake: FakeCuda) -> 
     assert "nvrtc: the CUDA driver found no device" in info.value.notes
 
 
+@pytest.mark.usefixtures("nvrtc")
 def test_the_doctor_knows_the_machine(fake: FakeCuda) -> None:
     fake.devices(2)
     facts = machine_facts()

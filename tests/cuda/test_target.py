@@ -57,6 +57,7 @@ def test_devices(fake: FakeCuda, major: int, minor: int, name: str) -> None:
     assert name in ARCHITECTURES
 
 
+@pytest.mark.usefixtures("nvrtc")
 def test_without_a_device(fake: FakeCuda) -> None:
     fake.devices(0)
     assert TARGET.detect() is None
